@@ -1,0 +1,228 @@
+/* moxie.h -- run Mixture-of-Experts language models from their checkpoints.
+ *
+ * Four objects.  A `mox_model` is an opened checkpoint: immutable, shared.  A
+ * `mox_context` owns all memory of a run and executes one step at a time.  A
+ * `mox_seq` is a token timeline inside a context.  A `mox_sampler` turns logits
+ * into token ids.  Text lives in moxie/text.h, tools in moxie/tools.h.
+ *
+ * Errors     every function that can fail returns a mox_status: 0 is success,
+ *            negative is failure.  `err` may be NULL; otherwise it receives one
+ *            sentence that names the file or argument and what to do.
+ * Ownership  create/open give the caller a handle that destroy/close takes back
+ *            and sets to NULL (NULL-safe).  Pointer arguments are borrowed for
+ *            the call unless the comment says otherwise.
+ * Threads    models may be shared freely; a context and its sequences belong to
+ *            one thread at a time.  mox_cancel may be raised from anywhere.
+ * Manners    the library never prints, exits, reads the environment or installs
+ *            signal handlers.
+ */
+#ifndef MOXIE_H
+#define MOXIE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(MOX_BUILDING) && defined(__GNUC__)
+#define MOX_API __attribute__((visibility("default")))
+#else
+#define MOX_API
+#endif
+
+/* ---- status ---------------------------------------------------------------- */
+
+/* X(name, value, what it means) */
+#define MOX_STATUS_LIST(X)                                                       \
+    X(MOX_OK, 0, "success")                                                      \
+    X(MOX_E_ARG, -1, "an argument is wrong")                                     \
+    X(MOX_E_MEMORY, -2, "out of memory")                                         \
+    X(MOX_E_IO, -3, "a file could not be read or written")                       \
+    X(MOX_E_NOT_FOUND, -4, "a file is missing")                                  \
+    X(MOX_E_FORMAT, -5, "a file is damaged or not what it says it is")           \
+    X(MOX_E_UNSUPPORTED, -6, "a valid model that this version cannot run")       \
+    X(MOX_E_FULL, -7, "it does not fit")                                         \
+    X(MOX_E_CANCELLED, -8, "the step was cancelled")                             \
+    X(MOX_E_STATE, -9, "the sequence cannot return to that position")            \
+    X(MOX_E_NUMERIC, -10, "the model produced numbers that are not finite")      \
+    X(MOX_E_DEVICE, -11, "the device failed")
+
+typedef enum mox_status {
+#define MOX_STATUS_ENUM(name, value, text) name = value,
+    MOX_STATUS_LIST(MOX_STATUS_ENUM)
+#undef MOX_STATUS_ENUM
+} mox_status;
+
+typedef struct mox_err {
+    mox_status status;
+    char msg[480]; /* one sentence, always terminated */
+} mox_err;
+
+MOX_API const char *mox_status_text(mox_status status); /* static storage */
+MOX_API const char *mox_version(void);                  /* static storage */
+
+/* ---- model ----------------------------------------------------------------- */
+
+typedef struct mox_model mox_model;
+
+/* Called for things worth a user's attention that are no errors. */
+typedef void mox_warn_fn(void *user, const char *sentence);
+
+typedef struct mox_model_opts {
+    mox_warn_fn *warn; /* NULL: warnings are dropped */
+    void *warn_user;
+} mox_model_opts;
+
+/* Opens the checkpoint in folder dir (config.json and *.safetensors).  Every
+ * header, shape and size is checked here; weights stay in their files.
+ * opts may be NULL.  On failure *out is NULL. */
+MOX_API mox_status mox_model_open(mox_model **out, const char *dir, const mox_model_opts *opts,
+                                  mox_err *err);
+MOX_API void mox_model_close(mox_model **m);
+
+typedef struct mox_model_info {
+    const char *family; /* lives as long as the model */
+    int64_t n_vocab;
+    int64_t n_layers;
+    int64_t n_ctx_max;  /* positions the model was made for */
+    bool recurrent;     /* has layers whose state cannot be cut back freely */
+} mox_model_info;
+MOX_API void mox_model_get_info(const mox_model *m, mox_model_info *out);
+
+/* Sampling defaults and stop ids that the checkpoint's files name. */
+typedef struct mox_generation {
+    float temperature; /* 0 = greedy */
+    int32_t top_k;     /* 0 = off */
+    float top_p, min_p;
+    float repeat_penalty;
+    const int32_t *stop_ids; /* lives as long as the model */
+    int32_t n_stop_ids;
+} mox_generation;
+MOX_API void mox_model_get_generation(const mox_model *m, mox_generation *out);
+
+/* ---- context --------------------------------------------------------------- */
+
+typedef struct mox_context mox_context;
+
+typedef enum mox_kv_type { MOX_KV_DEFAULT = 0, MOX_KV_F32, MOX_KV_F16 } mox_kv_type;
+
+typedef struct mox_context_opts {
+    int64_t n_ctx;         /* positions per sequence; 0 = model maximum, at most 4096 */
+    int32_t n_seqs;        /* sequences alive at once; 0 = 1 */
+    int32_t n_batch;       /* tokens computed at once; 0 = 512 */
+    int32_t n_threads;     /* 0 = one per processor the process may use */
+    int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
+    bool exact;            /* f32 everywhere */
+    mox_kv_type kv_type;   /* default: f32 when exact, else f16 */
+    const char *isa;       /* kernel level by name; NULL = the best there is */
+} mox_context_opts;
+
+/* The model must outlive the context.  All memory is reserved here: a step
+ * allocates nothing.  opts may be NULL.  On failure *out is NULL. */
+MOX_API mox_status mox_context_create(mox_context **out, const mox_model *model,
+                                      const mox_context_opts *opts, mox_err *err);
+MOX_API void mox_context_destroy(mox_context **c);
+MOX_API int64_t mox_context_n_ctx(const mox_context *c);
+MOX_API int64_t mox_context_bytes(const mox_context *c); /* reserved by create */
+
+/* ---- sequences ------------------------------------------------------------- */
+
+typedef struct mox_seq mox_seq;
+
+/* A sequence lives in its context; destroy it first. */
+MOX_API mox_status mox_seq_create(mox_seq **out, mox_context *c, mox_err *err);
+MOX_API void mox_seq_destroy(mox_seq **s);
+MOX_API int64_t mox_seq_length(const mox_seq *s);
+
+/* Forget everything: length 0. */
+MOX_API void mox_seq_reset(mox_seq *s);
+
+/* Return to the first n tokens.  Attention-only models can return anywhere;
+ * recurrent ones only to 0, to the present length or to a checkpoint, and
+ * otherwise answer MOX_E_STATE and stay as they are. */
+MOX_API mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err);
+
+/* The longest length <= n that mox_seq_cut would accept. */
+MOX_API int64_t mox_seq_cut_point(const mox_seq *s, int64_t n);
+
+/* Keep the present state so that mox_seq_cut can return to it.  When the slots
+ * are used up the checkpoint that is missed least gives way.  No-op without
+ * recurrent layers. */
+MOX_API void mox_seq_checkpoint(mox_seq *s);
+
+/* ---- step ------------------------------------------------------------------ */
+
+typedef enum mox_want {
+    MOX_WANT_NONE = 0, /* only update the state                 */
+    MOX_WANT_LAST,     /* logits of the segment's last token    */
+    MOX_WANT_ALL       /* logits of every token of the segment  */
+} mox_want;
+
+/* n tokens that follow what seq already holds.  A step takes several segments
+ * of different sequences and lengths; a sequence appears at most once. */
+typedef struct mox_segment {
+    mox_seq *seq;
+    const int32_t *tokens;
+    int64_t n;
+    mox_want want;
+} mox_segment;
+
+/* Raise from any thread or signal handler to stop the running step. */
+typedef struct mox_cancel {
+    volatile int raised;
+} mox_cancel;
+
+typedef struct mox_step_opts {
+    const mox_cancel *cancel; /* looked at in every layer; may be NULL */
+    /* Called while the step runs, with tokens done and tokens in all. */
+    void (*progress)(void *user, int64_t n_done, int64_t n_total);
+    void *progress_user;
+    /* Called with the rows of logits as they are ready, in segment order: row i
+     * of segment s.  The view is valid during the call.  NULL: use mox_logits_row. */
+    void (*on_logits)(void *user, int32_t segment, int64_t row, const float *logits);
+    void *on_logits_user;
+} mox_step_opts;
+
+/* Runs the segments.  A failed or cancelled step leaves every sequence usable:
+ * attention-only models at their old length, recurrent ones at their last
+ * checkpoint (see mox_seq_length). */
+MOX_API mox_status mox_step(mox_context *c, const mox_segment *segments, int32_t n_segments,
+                            const mox_step_opts *opts, mox_err *err);
+
+/* Logits [n_vocab] of the last token of a segment that wanted any; NULL
+ * otherwise.  Valid until the next step. */
+MOX_API const float *mox_logits_row(const mox_context *c, int32_t segment);
+
+/* ---- sampling -------------------------------------------------------------- */
+
+typedef struct mox_sampler mox_sampler;
+
+typedef struct mox_sampler_opts {
+    float temperature;       /* 0 = greedy                                    */
+    int32_t top_k;           /* 0 = off                                       */
+    float top_p;             /* 0 or 1 = off                                  */
+    float min_p;             /* 0 = off                                       */
+    float repeat_penalty;    /* 0 or 1 = off; over the last repeat_window ids */
+    float presence_penalty;  /* 0 = off; subtracted once per id seen          */
+    float frequency_penalty; /* 0 = off; subtracted per occurrence            */
+    int32_t repeat_window;   /* 0 = 64                                        */
+    uint64_t seed;
+} mox_sampler_opts;
+
+MOX_API mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab,
+                                      const mox_sampler_opts *opts, mox_err *err);
+MOX_API void mox_sampler_destroy(mox_sampler **s);
+/* Tell the sampler about a token that it did not choose (the prompt). */
+MOX_API void mox_sampler_accept(mox_sampler *s, int32_t token);
+/* Chooses a token from logits [n_vocab] and accepts it.  MOX_E_NUMERIC when a
+ * logit is NaN or all are infinite. */
+MOX_API mox_status mox_sampler_sample(mox_sampler *s, const float *logits, int32_t *token,
+                                      mox_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,22 @@
+/* base/alloc.h -- the one door to heap memory.
+ *
+ * All library allocations pass here, so that a test can count them and fail the
+ * N-th one.  Sizes are checked for overflow; a failed call returns NULL. */
+#ifndef MOX_BASE_ALLOC_H
+#define MOX_BASE_ALLOC_H
+
+#include <stddef.h>
+
+void *mox_alloc(size_t bytes);                       /* uninitialised; 0 bytes is legal */
+void *mox_alloc_array(size_t n, size_t size);        /* zeroed; NULL when n * size wraps */
+void *mox_realloc_array(void *p, size_t n, size_t size);
+void mox_free(void *p);
+char *mox_strdup(const char *s);
+char *mox_strndup(const char *s, size_t n);
+
+/* For tests: called before each allocation; returning 0 makes it fail.  NULL
+ * removes it.  Process-wide; set it while no other thread allocates. */
+typedef int mox_alloc_hook(void *user, size_t bytes);
+void mox_alloc_set_hook(mox_alloc_hook *hook, void *user);
+
+#endif

@@ -1,0 +1,47 @@
+/* dev/cpu/cpu.c -- the processor as a device: its slots are the operations of
+ * the catalogue, run on the device's kernels and threads. */
+#include "dev/cpu/cpu.h"
+
+#include "base/alloc.h"
+
+#define CPU_OP(op, args)                                                \
+    static mox_status cpu_##op(mox_dev *d, const args *a, mox_err *err) \
+    {                                                                   \
+        return mox_op_##op(&((mox_dev_cpu *)d)->exec, a, err);          \
+    }
+MOX_DEV_CATALOGUE(CPU_OP)
+MOX_DEV_OPTIONAL(CPU_OP)
+#undef CPU_OP
+
+static void cpu_close(mox_dev *d)
+{
+    mox_dev_cpu *c = (mox_dev_cpu *)d;
+    mox_pool_destroy(&c->exec.pool);
+    mox_free(c);
+}
+
+mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_err *err)
+{
+    *out = NULL;
+    const int level = mox_isa_find(isa);
+    if (level < 0) return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have", isa);
+    mox_dev_cpu *c = mox_alloc_array(1, sizeof *c);
+    if (!c) return mox_fail_memory(err, sizeof *c, "the cpu device");
+    mox_status status = mox_pool_create(&c->exec.pool, n_threads, err);
+    if (status != MOX_OK) {
+        mox_free(c);
+        return status;
+    }
+    mox_kern_init(&c->kern, level);
+    c->exec.kern = &c->kern;
+    c->dev.name = "cpu";
+    c->dev.close = cpu_close;
+#define CPU_SLOT(op, args) c->dev.ops.op = cpu_##op;
+    MOX_DEV_CATALOGUE(CPU_SLOT)
+    MOX_DEV_OPTIONAL(CPU_SLOT)
+#undef CPU_SLOT
+    c->dev.ops.moe_ffn = mox_dev_cpu_moe_ffn;
+    mox_dev_complete(&c->dev);
+    *out = &c->dev;
+    return MOX_OK;
+}

@@ -1,0 +1,115 @@
+/* dev/dev.h -- what a device must be able to do.
+ *
+ * Model code is written once against this table.  Every slot takes the argument
+ * struct of the operation catalogue; its pointers are memory of the device.  A
+ * device fills the required slots; an optional slot may stay NULL and is then
+ * composed of required ones (dev/compose.c), so that a new device starts small and
+ * every fusion has a name and a test.
+ *
+ * Experts do not belong to the device: the feed-forward of a MoE layer takes a
+ * source that hands them out as they become available. */
+#ifndef MOX_DEV_DEV_H
+#define MOX_DEV_DEV_H
+
+#include "ops/kern.h"
+
+/* ---- experts ---- */
+
+typedef struct mox_expert {
+    int32_t id;
+    mox_mat gate, up, down; /* valid until release */
+} mox_expert;
+
+/* acquire(layer, ids) asks for distinct experts and pins what is there; next hands
+ * over up to max of those that can be computed now, waiting for at least one, and
+ * 0 when all have been handed over; release ends the use.  release is called once
+ * per successful acquire, also after an error of next. */
+typedef struct mox_expert_source {
+    mox_status (*acquire)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err);
+    mox_status (*next)(struct mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, mox_err *err);
+    void (*release)(struct mox_expert_source *s);
+} mox_expert_source;
+
+/* rows[p, :] = down_e(silu(gate_e x_t) * up_e x_t) for every pair p = t * k + slot,
+ * e = ids[p]; each expert writes its own rows, so their order does not matter.
+ * The scratch members are memory of the device that the caller provides. */
+typedef struct mox_moe_ffn_args {
+    mox_expert_source *source;
+    int32_t layer;
+    const float *x;     /* [n, dim] */
+    const int32_t *ids; /* [n, k] */
+    float *rows;        /* [n * k, dim] */
+    int64_t n, k, n_experts, dim, width;
+    const mox_cancel *cancel; /* may be NULL; looked at between batches of experts */
+    /* scratch */
+    int64_t *bucket_offsets, *batch_offsets;  /* [n_experts + 1] each */
+    int32_t *bucket_pairs, *batch_pairs, *batch_tokens; /* [n * k] each */
+    int32_t *wanted;                           /* [n_experts] */
+    mox_expert *batch;                         /* [n_experts] */
+    mox_mat *gate, *up, *down;                 /* [n_experts] each */
+    float *mid;                                /* [n * k, width] */
+} mox_moe_ffn_args;
+
+/* ---- the table ---- */
+
+/* X(slot, argument struct): operations of the catalogue that every device has ... */
+#define MOX_DEV_CATALOGUE(X)                                                     \
+    X(embed, mox_embed_args)                                                     \
+    X(matmul, mox_matmul_args)                                                   \
+    X(gate_up_swiglu, mox_gate_up_swiglu_args)                                   \
+    X(add, mox_add_args)                                                         \
+    X(copy_slice, mox_copy_slice_args)                                           \
+    X(sigmoid_gate, mox_sigmoid_gate_args)                                       \
+    X(rms_norm, mox_rms_norm_args)                                               \
+    X(gated_rms_norm, mox_gated_rms_norm_args)                                   \
+    X(rope, mox_rope_args)                                                       \
+    X(split_q_gate, mox_split_q_gate_args)                                       \
+    X(kv_append, mox_kv_append_args)                                             \
+    X(attention, mox_attention_args)                                             \
+    X(mla_split, mox_mla_split_args)                                             \
+    X(mla_q_absorb, mox_mla_q_absorb_args)                                       \
+    X(mla_attention, mox_mla_attention_args)                                     \
+    X(mla_out, mox_mla_out_args)                                                 \
+    X(gdn_split, mox_gdn_split_args)                                             \
+    X(conv1d_silu, mox_conv1d_silu_args)                                         \
+    X(conv1d_shift, mox_conv1d_shift_args)                                       \
+    X(gdn_qk_norm, mox_gdn_qk_norm_args)                                         \
+    X(gdn_gates, mox_gdn_gates_args)                                             \
+    X(gdn_recurrent, mox_gdn_args)                                               \
+    X(router_topk, mox_router_topk_args)                                         \
+    X(router_sigmoid, mox_router_sigmoid_args)                                   \
+    X(moe_combine, mox_moe_combine_args)
+
+/* ... all that every device has ... */
+#define MOX_DEV_REQUIRED(X) MOX_DEV_CATALOGUE(X) X(moe_ffn, mox_moe_ffn_args)
+
+/* ... and operations of the catalogue that a device may leave to dev/compose.c. */
+#define MOX_DEV_OPTIONAL(X)                                                      \
+    X(residual_norm, mox_residual_norm_args)                                     \
+    X(gdn_chunk, mox_gdn_args)
+
+typedef struct mox_dev mox_dev;
+
+typedef struct mox_dev_ops {
+#define MOX_DEV_SLOT(op, args) mox_status (*op)(mox_dev * d, const args *a, mox_err *err);
+    MOX_DEV_REQUIRED(MOX_DEV_SLOT)
+    MOX_DEV_OPTIONAL(MOX_DEV_SLOT)
+#undef MOX_DEV_SLOT
+} mox_dev_ops;
+
+struct mox_dev {
+    const char *name;
+    mox_dev_ops ops;
+    void (*close)(mox_dev *d); /* frees d */
+};
+
+/* Fills the optional slots that are NULL and asserts the required ones. */
+void mox_dev_complete(mox_dev *d);
+void mox_dev_close(mox_dev **d); /* NULL-safe */
+
+/* The processor.  n_threads 0 = all; isa NULL = the best level. */
+mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_err *err);
+/* Computes nothing: running a step through it measures what the step needs. */
+mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
+
+#endif

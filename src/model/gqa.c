@@ -1,0 +1,89 @@
+/* model/gqa.c -- see gqa.h. */
+#include "model/gqa.h"
+
+#include <math.h>
+
+static mox_status rotate(mox_run *r, const mox_gqa *g, float *x, int64_t heads)
+{
+    return r->dev->ops.rope(r->dev,
+                            &(mox_rope_args){.x = x, .n = r->n, .heads = heads, .stride = heads * g->dim,
+                                             .head_stride = g->dim, .rotary_dim = g->rope.dim,
+                                             .inv_freq = g->rope.inv_freq, .mscale = g->rope.magnitude,
+                                             .pairing = MOX_ROPE_HALF, .pos = r->pos, .pos_stride = 1},
+                            r->err);
+}
+
+static mox_status append(mox_run *r, const mox_gqa *g, const mox_cache *cache, const float *src)
+{
+    return r->dev->ops.kv_append(r->dev,
+                                 &(mox_kv_append_args){.cache = *cache, .spans = r->spans, .n_spans = r->n_spans, .src = src,
+                                                       .heads = g->kv_heads, .dim = g->dim,
+                                                       .stride = g->kv_heads * g->dim, .head_stride = g->dim},
+                                 r->err);
+}
+
+static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, const float *x, float *y)
+{
+    const mox_gqa *g = mixer->data;
+    mox_dev *d = r->dev;
+    const int64_t q_width = g->heads * g->dim, kv_width = g->kv_heads * g->dim;
+    float *q = MOX_TAKE(r->arena, float, r->n * q_width);   /* [n, H, K] */
+    float *k = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
+    float *v = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
+    float *out = MOX_TAKE(r->arena, float, r->n * q_width); /* [n, H, K] */
+    float *gate = NULL;                                     /* [n, H, K] */
+    if (g->gated) {
+        float *both = MOX_TAKE(r->arena, float, r->n * q_width * 2); /* [n, H, 2K] */
+        gate = MOX_TAKE(r->arena, float, r->n * q_width);
+        MOX_TRY(mox_run_linear(r, &g->wq, &g->bq, x, both));
+        MOX_TRY(d->ops.split_q_gate(d, &(mox_split_q_gate_args){.in = both, .q = q, .gate = gate, .n = r->n,
+                                                               .heads = g->heads, .dim = g->dim}, r->err));
+    } else {
+        MOX_TRY(mox_run_linear(r, &g->wq, &g->bq, x, q));
+    }
+    MOX_TRY(mox_run_linear(r, &g->wk, &g->bk, x, k));
+    MOX_TRY(mox_run_linear(r, &g->wv, &g->bv, x, v));
+    if (mox_vector_there(&g->q_norm)) MOX_TRY(mox_run_norm(r, &g->q_norm, g->norm_offset, g->eps, q, q, g->heads, g->dim));
+    if (mox_vector_there(&g->k_norm)) MOX_TRY(mox_run_norm(r, &g->k_norm, g->norm_offset, g->eps, k, k, g->kv_heads, g->dim));
+    MOX_TRY(rotate(r, g, q, g->heads));
+    MOX_TRY(rotate(r, g, k, g->kv_heads));
+    const mox_layer_caches *caches = &r->caches[layer];
+    MOX_TRY(append(r, g, &caches->first, k));
+    MOX_TRY(append(r, g, &caches->second, v));
+    MOX_TRY(d->ops.attention(d,
+                             &(mox_attention_args){.q = q, .out = out, .k = caches->first, .v = caches->second,
+                                                   .spans = r->spans, .n_spans = r->n_spans, .heads = g->heads,
+                                                   .kv_heads = g->kv_heads, .dim = g->dim, .v_dim = g->dim,
+                                                   .q_stride = q_width, .q_head_stride = g->dim, .out_stride = q_width,
+                                                   .out_head_stride = g->dim, .scale = 1.0f / sqrtf((float)g->dim),
+                                                   .causal = true, .window = g->window},
+                             r->err));
+    if (g->gated) MOX_TRY(d->ops.sigmoid_gate(d, &(mox_sigmoid_gate_args){.x = out, .gate = gate, .n = r->n * q_width}, r->err));
+    return mox_run_linear(r, &g->wo, &g->bo, out, y);
+}
+
+mox_status mox_gqa_bind(mox_model *m, mox_binder *b, int64_t layer, const mox_rope_table *rope, bool gated,
+                        int64_t window, mox_err *err)
+{
+    const mox_dims *dims = &m->dims;
+    mox_gqa *g = MOX_KEEP(m, mox_gqa, 1);
+    if (!g) return mox_fail_memory(err, sizeof *g, "a layer");
+    *g = (mox_gqa){.heads = dims->heads, .kv_heads = dims->kv_heads, .dim = dims->head_dim, .rope = *rope,
+                   .eps = dims->eps, .norm_offset = m->norm_offset, .window = window, .gated = gated};
+    const int64_t q = g->heads * g->dim, q_rows = gated ? 2 * q : q, kv = g->kv_heads * g->dim;
+    const long long i = layer;
+    MOX_TRY(mox_bind_matrix(b, &g->wq, q_rows, dims->dim, err, "layers.%lld.self_attn.q_proj", i));
+    MOX_TRY(mox_bind_matrix(b, &g->wk, kv, dims->dim, err, "layers.%lld.self_attn.k_proj", i));
+    MOX_TRY(mox_bind_matrix(b, &g->wv, kv, dims->dim, err, "layers.%lld.self_attn.v_proj", i));
+    MOX_TRY(mox_bind_matrix(b, &g->wo, dims->dim, q, err, "layers.%lld.self_attn.o_proj", i));
+    MOX_TRY(mox_bind_vector(b, &g->bq, q_rows, true, err, "layers.%lld.self_attn.q_proj.bias", i));
+    MOX_TRY(mox_bind_vector(b, &g->bk, kv, true, err, "layers.%lld.self_attn.k_proj.bias", i));
+    MOX_TRY(mox_bind_vector(b, &g->bv, kv, true, err, "layers.%lld.self_attn.v_proj.bias", i));
+    MOX_TRY(mox_bind_vector(b, &g->bo, dims->dim, true, err, "layers.%lld.self_attn.o_proj.bias", i));
+    MOX_TRY(mox_bind_vector(b, &g->q_norm, g->dim, false, err, "layers.%lld.self_attn.q_norm.weight", i));
+    MOX_TRY(mox_bind_vector(b, &g->k_norm, g->dim, false, err, "layers.%lld.self_attn.k_norm.weight", i));
+    m->layers[layer].mixer = (mox_mixer){.forward = forward, .data = g};
+    m->layers[layer].cache = (mox_cache_widths){kv, kv};
+    m->report.n_layers_attention++;
+    return MOX_OK;
+}

@@ -1,0 +1,113 @@
+/* model/mla.c -- see mla.h. */
+#include "model/mla.h"
+
+/* The norms inside the projections have this epsilon whatever the config says. */
+static const float lora_eps = 1e-6f;
+
+static mox_status project_query(mox_run *r, const mox_mla *a, const float *x, float *q_full)
+{
+    if (a->q_rank == 0) return mox_run_linear(r, &a->wq, NULL, x, q_full);
+    float *low = MOX_TAKE(r->arena, float, r->n * a->q_rank); /* [n, q_rank] */
+    MOX_TRY(mox_run_linear(r, &a->wq, &a->bq_a, x, low));
+    MOX_TRY(mox_run_norm(r, &a->q_norm, 0, lora_eps, low, low, 1, a->q_rank));
+    return mox_run_linear(r, &a->wq_b, NULL, low, q_full);
+}
+
+static mox_status rotate(mox_run *r, const mox_mla *a, float *x, int64_t heads)
+{
+    return r->dev->ops.rope(r->dev,
+                            &(mox_rope_args){.x = x, .n = r->n, .heads = heads, .stride = heads * a->rope_dim,
+                                             .head_stride = a->rope_dim, .rotary_dim = a->rope_dim,
+                                             .inv_freq = a->rope.inv_freq, .mscale = a->rope.magnitude,
+                                             .pairing = a->interleaved ? MOX_ROPE_INTERLEAVED : MOX_ROPE_HALF,
+                                             .pos = r->pos, .pos_stride = 1},
+                            r->err);
+}
+
+static mox_status append(mox_run *r, const mox_cache *cache, const float *src, int64_t width)
+{
+    return r->dev->ops.kv_append(r->dev,
+                                 &(mox_kv_append_args){.cache = *cache, .spans = r->spans, .n_spans = r->n_spans, .src = src,
+                                                       .heads = 1, .dim = width, .stride = width, .head_stride = width},
+                                 r->err);
+}
+
+static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, const float *x, float *y)
+{
+    const mox_mla *a = mixer->data;
+    mox_dev *d = r->dev;
+    const int64_t n = r->n, H = a->heads;
+    float *q_full = MOX_TAKE(r->arena, float, n * H * (a->nope + a->rope_dim));
+    float *kv = MOX_TAKE(r->arena, float, n * (a->rank + a->rope_dim));
+    float *q_nope = MOX_TAKE(r->arena, float, n * H * a->nope);
+    float *q_pe = MOX_TAKE(r->arena, float, n * H * a->rope_dim);
+    float *latent = MOX_TAKE(r->arena, float, n * a->rank);
+    float *k_pe = MOX_TAKE(r->arena, float, n * a->rope_dim);
+    float *q = MOX_TAKE(r->arena, float, n * H * a->rank);   /* absorbed */
+    float *ctx = MOX_TAKE(r->arena, float, n * H * a->rank);
+    float *out = MOX_TAKE(r->arena, float, n * H * a->v_dim);
+    MOX_TRY(project_query(r, a, x, q_full));
+    MOX_TRY(mox_run_linear(r, &a->wkv_a, &a->bkv_a, x, kv));
+    MOX_TRY(d->ops.mla_split(d,
+                             &(mox_mla_split_args){.q_full = q_full, .kv = kv, .q_nope = q_nope, .q_pe = q_pe,
+                                                   .latent = latent, .k_pe = k_pe, .n = n, .heads = H, .nope = a->nope,
+                                                   .rope = a->rope_dim, .rank = a->rank},
+                             r->err));
+    MOX_TRY(mox_run_norm(r, &a->kv_norm, 0, lora_eps, latent, latent, 1, a->rank)); /* the rotated key is not normed */
+    MOX_TRY(rotate(r, a, q_pe, H));
+    MOX_TRY(rotate(r, a, k_pe, 1));
+    const mox_layer_caches *caches = &r->caches[layer];
+    MOX_TRY(append(r, &caches->first, latent, a->rank));
+    MOX_TRY(append(r, &caches->second, k_pe, a->rope_dim));
+    MOX_TRY(d->ops.mla_q_absorb(d,
+                                &(mox_mla_q_absorb_args){.w = mox_run_mat(r, &a->key), .by_rank = a->split,
+                                                         .head_rows = a->split ? a->rank : a->nope + a->v_dim,
+                                                         .q_nope = q_nope, .out = q, .n = n, .heads = H, .nope = a->nope,
+                                                         .rank = a->rank},
+                                r->err));
+    MOX_TRY(d->ops.mla_attention(d,
+                                 &(mox_mla_attention_args){.q = q, .q_pe = q_pe, .ctx = ctx, .latent = caches->first,
+                                                           .k_pe = caches->second, .spans = r->spans, .n_spans = r->n_spans,
+                                                           .heads = H, .rank = a->rank, .rope = a->rope_dim, .scale = a->scale},
+                                 r->err));
+    MOX_TRY(d->ops.mla_out(d,
+                           &(mox_mla_out_args){.w = mox_run_mat(r, &a->value), .head_rows = a->split ? a->v_dim : a->nope + a->v_dim,
+                                               .row0 = a->split ? 0 : a->nope, .ctx = ctx, .out = out, .n = n, .heads = H,
+                                               .v_dim = a->v_dim, .rank = a->rank},
+                           r->err));
+    return mox_run_linear(r, &a->wo, &a->bo, out, y);
+}
+
+mox_status mox_mla_bind(mox_model *m, mox_binder *b, int64_t layer, const mox_mla *sizes, mox_err *err)
+{
+    mox_mla *a = MOX_KEEP(m, mox_mla, 1);
+    if (!a) return mox_fail_memory(err, sizeof *a, "a layer");
+    *a = *sizes;
+    const int64_t dim = m->dims.dim, q_rows = a->heads * (a->nope + a->rope_dim);
+    const long long i = layer;
+    if (a->q_rank) {
+        MOX_TRY(mox_bind_matrix(b, &a->wq, a->q_rank, dim, err, "layers.%lld.self_attn.q_a_proj", i));
+        MOX_TRY(mox_bind_vector(b, &a->bq_a, a->q_rank, true, err, "layers.%lld.self_attn.q_a_proj.bias", i));
+        MOX_TRY(mox_bind_vector(b, &a->q_norm, a->q_rank, false, err, "layers.%lld.self_attn.q_a_layernorm.weight", i));
+        MOX_TRY(mox_bind_matrix(b, &a->wq_b, q_rows, a->q_rank, err, "layers.%lld.self_attn.q_b_proj", i));
+    } else {
+        MOX_TRY(mox_bind_matrix(b, &a->wq, q_rows, dim, err, "layers.%lld.self_attn.q_proj", i));
+    }
+    MOX_TRY(mox_bind_matrix(b, &a->wkv_a, a->rank + a->rope_dim, dim, err, "layers.%lld.self_attn.kv_a_proj_with_mqa", i));
+    MOX_TRY(mox_bind_vector(b, &a->bkv_a, a->rank + a->rope_dim, true, err, "layers.%lld.self_attn.kv_a_proj_with_mqa.bias", i));
+    MOX_TRY(mox_bind_vector(b, &a->kv_norm, a->rank, false, err, "layers.%lld.self_attn.kv_a_layernorm.weight", i));
+    a->split = mox_bind_has(b, "layers.%lld.self_attn.embed_q.weight", i);
+    if (a->split) {
+        MOX_TRY(mox_bind_stack(b, &a->key, a->heads, a->rank, a->nope, err, "layers.%lld.self_attn.embed_q", i));
+        MOX_TRY(mox_bind_stack(b, &a->value, a->heads, a->v_dim, a->rank, err, "layers.%lld.self_attn.unembed_out", i));
+    } else {
+        MOX_TRY(mox_bind_matrix(b, &a->key, a->heads * (a->nope + a->v_dim), a->rank, err, "layers.%lld.self_attn.kv_b_proj", i));
+        a->value = a->key;
+    }
+    MOX_TRY(mox_bind_matrix(b, &a->wo, dim, a->heads * a->v_dim, err, "layers.%lld.self_attn.o_proj", i));
+    MOX_TRY(mox_bind_vector(b, &a->bo, dim, true, err, "layers.%lld.self_attn.o_proj.bias", i));
+    m->layers[layer].mixer = (mox_mixer){.forward = forward, .data = a};
+    m->layers[layer].cache = (mox_cache_widths){a->rank, a->rope_dim};
+    m->report.n_layers_latent++;
+    return MOX_OK;
+}

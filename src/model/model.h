@@ -1,0 +1,73 @@
+/* model/model.h -- an opened checkpoint: configuration, bound weights, layers.
+ *
+ * Owns:    the files, the configuration and everything the blocks point to.
+ * Immutable once opened. */
+#ifndef MOX_MODEL_MODEL_H
+#define MOX_MODEL_MODEL_H
+
+#include "format/config.h"
+#include "model/bind.h"
+#include "model/block.h"
+#include "moxie/tools.h"
+
+/* The numbers that every family has. */
+typedef struct mox_dims {
+    int64_t n_vocab, n_layers, n_ctx_max;
+    int64_t dim;                        /* D */
+    int64_t heads, kv_heads, head_dim;  /* head_dim 0: the family has its own */
+    float eps;
+} mox_dims;
+
+/* Routed experts of one layer, e < n_experts of the model. */
+typedef struct mox_expert_weights {
+    mox_weight gate, up, down;
+} mox_expert_weights;
+
+typedef struct mox_layer {
+    mox_vector norm_in, norm_post;
+    mox_mixer mixer;
+    mox_ffn ffn;
+    const mox_expert_weights *experts; /* [n_experts], NULL for a dense layer */
+    mox_cache_widths cache;            /* what the mixer keeps per position */
+} mox_layer;
+
+typedef struct mox_keep mox_keep; /* a block of memory that lives as long as the model */
+
+struct mox_model {
+    mox_tensors tensors;
+    mox_config config;
+    mox_generation_config generation;
+    mox_residency residency;
+    mox_inspection report;
+    mox_keep *kept;
+
+    mox_dims dims;
+    float norm_offset; /* added to the gains of block, final and q/k norms */
+    int64_t n_experts;
+    mox_layer *layers; /* [n_layers] */
+    mox_weight embed, head;
+    mox_vector final_norm;
+    int64_t recurrent_floats; /* of all layers of a sequence */
+};
+
+/* A family: how one model_type becomes layers.  See docs/architecture.md. */
+typedef struct mox_family {
+    const char *model_type;
+    /* Reads the configuration and binds every layer; dims, layers and the common
+     * weights are there already. */
+    mox_status (*load)(mox_model *m, mox_binder *b, mox_err *err);
+} mox_family;
+
+extern const mox_family *const mox_families[]; /* NULL-terminated; families/families.c */
+
+/* Zeroed memory that is freed with the model; NULL when out of memory. */
+void *mox_model_keep(mox_model *m, size_t n, size_t size);
+#define MOX_KEEP(model, type, n) ((type *)mox_model_keep((model), (size_t)(n), sizeof(type)))
+
+/* Runs a batch through all layers and leaves the residual stream in h [n, D].
+ * progress of the layers is told by r->cancel only. */
+mox_status mox_decoder_forward(const mox_model *m, mox_run *r, float *h);
+/* logits [n, V] of n residual rows: final norm, then the head. */
+mox_status mox_decoder_head(const mox_model *m, mox_run *r, const float *h, float *logits);
+
+#endif

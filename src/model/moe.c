@@ -1,0 +1,157 @@
+/* model/moe.c -- see moe.h. */
+#include "model/moe.h"
+
+static mox_status route(mox_run *r, const mox_moe *e, const float *x, int32_t *ids, float *weights)
+{
+    mox_dev *d = r->dev;
+    float *logits = MOX_TAKE(r->arena, float, r->n * e->n_experts); /* [n, E] */
+    MOX_TRY(mox_run_linear(r, &e->router, NULL, x, logits));
+    if (e->router_kind == MOX_ROUTER_SIGMOID)
+        return d->ops.router_sigmoid(d,
+                                     &(mox_router_sigmoid_args){.logits = logits, .bias = mox_run_vec(r, &e->router_bias),
+                                                                .ids = ids, .weights = weights, .n = r->n,
+                                                                .n_experts = e->n_experts, .k = e->k, .n_groups = e->n_groups,
+                                                                .kept_groups = e->kept_groups, .renormalize = e->renormalize,
+                                                                .factor = e->factor},
+                                     r->err);
+    return d->ops.router_topk(d,
+                              &(mox_router_topk_args){.logits = logits, .ids = ids, .weights = weights, .n = r->n,
+                                                      .n_experts = e->n_experts, .k = e->k, .order = MOX_TOPK_SORTED,
+                                                      .renormalize = e->renormalize},
+                              r->err);
+}
+
+/* The routed experts: rows [n * k, D] of the pairs. */
+static mox_status run_experts(mox_run *r, const mox_moe *e, int32_t layer, int64_t dim, const float *x, const int32_t *ids,
+                              float *rows)
+{
+    mox_arena *a = r->arena;
+    const int64_t pairs = r->n * e->k, E = e->n_experts;
+    const mox_moe_ffn_args args = {
+        .source = r->experts, .layer = layer, .x = x, .ids = ids, .rows = rows, .n = r->n, .k = e->k, .n_experts = E,
+        .dim = dim, .width = e->width, .cancel = r->cancel,
+        .bucket_offsets = MOX_TAKE(a, int64_t, E + 1), .batch_offsets = MOX_TAKE(a, int64_t, E + 1),
+        .bucket_pairs = MOX_TAKE(a, int32_t, pairs), .batch_pairs = MOX_TAKE(a, int32_t, pairs),
+        .batch_tokens = MOX_TAKE(a, int32_t, pairs), .wanted = MOX_TAKE(a, int32_t, E), .batch = MOX_TAKE(a, mox_expert, E),
+        .gate = MOX_TAKE(a, mox_mat, E), .up = MOX_TAKE(a, mox_mat, E), .down = MOX_TAKE(a, mox_mat, E),
+        .mid = MOX_TAKE(a, float, pairs * e->width)};
+    return r->dev->ops.moe_ffn(r->dev, &args, r->err);
+}
+
+static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const float *x, float *h)
+{
+    const mox_moe *e = ffn->data;
+    mox_dev *d = r->dev;
+    const int64_t n = r->n, dim = e->router.cols;
+    int32_t *ids = MOX_TAKE(r->arena, int32_t, n * e->k);     /* [n, k] */
+    float *weights = MOX_TAKE(r->arena, float, n * e->k);     /* [n, k] */
+    float *rows = MOX_TAKE(r->arena, float, n * e->k * dim);  /* [n, k, D] */
+    float *shared = NULL, *gate = NULL;                       /* [n, D], [n] */
+    MOX_TRY(route(r, e, x, ids, weights));
+    MOX_TRY(run_experts(r, e, layer, dim, x, ids, rows));
+    if (e->shared_mode != MOX_SHARED_NONE) {
+        shared = MOX_TAKE(r->arena, float, n * dim);
+        MOX_TRY(mox_dense_forward(r, &e->shared, x, shared));
+    }
+    if (e->shared_mode == MOX_SHARED_GATED) {
+        gate = MOX_TAKE(r->arena, float, n);
+        MOX_TRY(mox_run_linear(r, &e->shared_gate, NULL, x, gate));
+    }
+    return d->ops.moe_combine(d,
+                              &(mox_moe_combine_args){.h = h, .experts = rows, .w = weights, .mode = e->shared_mode,
+                                                      .shared = shared, .gate = gate, .gate_stride = 1, .out = h, .n = n,
+                                                      .k = e->k, .dim = dim},
+                              r->err);
+}
+
+mox_status mox_moe_config(const mox_config *c, mox_moe *sizes, mox_err *err)
+{
+    static const char *const spellings[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    const char *key = spellings[0];
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        if (mox_config_has(c, spellings[i])) key = spellings[i];
+    MOX_TRY(mox_config_int(c, key, 1, 1 << 16, &sizes->n_experts, err));
+    MOX_TRY(mox_config_int(c, "num_experts_per_tok", 1, 1 << 16, &sizes->k, err));
+    if (sizes->k > sizes->n_experts)
+        return mox_fail(err, MOX_E_FORMAT, "%s: num_experts_per_tok is %lld but there are only %lld experts", c->path,
+                        (long long)sizes->k, (long long)sizes->n_experts);
+    return mox_config_int(c, "moe_intermediate_size", 1, 1 << 20, &sizes->width, err);
+}
+
+static mox_status bind_stacks(mox_binder *b, mox_expert_weights *x, const mox_moe *e, int64_t dim, long long layer, mox_err *err)
+{
+    mox_weight gate, up, down;
+    MOX_TRY(mox_bind_stack(b, &gate, e->n_experts, e->width, dim, err, "layers.%lld.mlp.switch_mlp.gate_proj", layer));
+    MOX_TRY(mox_bind_stack(b, &up, e->n_experts, e->width, dim, err, "layers.%lld.mlp.switch_mlp.up_proj", layer));
+    MOX_TRY(mox_bind_stack(b, &down, e->n_experts, dim, e->width, err, "layers.%lld.mlp.switch_mlp.down_proj", layer));
+    if (b->n_missing) return MOX_OK;
+    for (int64_t i = 0; i < e->n_experts; i++)
+        x[i] = (mox_expert_weights){.gate = mox_weight_rows(&gate, i * e->width, e->width),
+                                    .up = mox_weight_rows(&up, i * e->width, e->width),
+                                    .down = mox_weight_rows(&down, i * dim, dim)};
+    return MOX_OK;
+}
+
+static mox_status bind_fused(mox_binder *b, mox_expert_weights *x, const mox_moe *e, int64_t dim, long long layer, mox_err *err)
+{
+    mox_weight both, down; /* per expert: gate rows, then up rows */
+    MOX_TRY(mox_bind_stack(b, &both, e->n_experts, 2 * e->width, dim, err, "layers.%lld.mlp.experts.gate_up_proj", layer));
+    MOX_TRY(mox_bind_stack(b, &down, e->n_experts, dim, e->width, err, "layers.%lld.mlp.experts.down_proj", layer));
+    if (b->n_missing) return MOX_OK;
+    for (int64_t i = 0; i < e->n_experts; i++)
+        x[i] = (mox_expert_weights){.gate = mox_weight_rows(&both, 2 * i * e->width, e->width),
+                                    .up = mox_weight_rows(&both, (2 * i + 1) * e->width, e->width),
+                                    .down = mox_weight_rows(&down, i * dim, dim)};
+    return MOX_OK;
+}
+
+static mox_status bind_single(mox_binder *b, mox_expert_weights *x, const mox_moe *e, int64_t dim, long long layer, mox_err *err)
+{
+    for (long long i = 0; i < e->n_experts; i++) {
+        MOX_TRY(mox_bind_matrix(b, &x[i].gate, e->width, dim, err, "layers.%lld.mlp.experts.%lld.gate_proj", layer, i));
+        MOX_TRY(mox_bind_matrix(b, &x[i].up, e->width, dim, err, "layers.%lld.mlp.experts.%lld.up_proj", layer, i));
+        MOX_TRY(mox_bind_matrix(b, &x[i].down, dim, e->width, err, "layers.%lld.mlp.experts.%lld.down_proj", layer, i));
+    }
+    return MOX_OK;
+}
+
+static mox_status bind_experts(mox_model *m, mox_binder *b, int64_t layer, const mox_moe *e, mox_err *err)
+{
+    mox_expert_weights *x = MOX_KEEP(m, mox_expert_weights, e->n_experts);
+    if (!x) return mox_fail_memory(err, (size_t)e->n_experts * sizeof *x, "the experts of a layer");
+    const long long i = layer;
+    b->counting_experts = true;
+    mox_status status;
+    if (mox_bind_has(b, "layers.%lld.mlp.switch_mlp.gate_proj.weight", i)) status = bind_stacks(b, x, e, m->dims.dim, i, err);
+    else if (mox_bind_has(b, "layers.%lld.mlp.experts.gate_up_proj", i)) status = bind_fused(b, x, e, m->dims.dim, i, err);
+    else status = bind_single(b, x, e, m->dims.dim, i, err);
+    b->counting_experts = false;
+    m->layers[layer].experts = x;
+    return status;
+}
+
+mox_status mox_moe_layer(mox_model *m, mox_binder *b, int64_t layer, const mox_moe *sizes, const char *shared_path,
+                         mox_err *err)
+{
+    mox_moe *e = MOX_KEEP(m, mox_moe, 1);
+    if (!e) return mox_fail_memory(err, sizeof *e, "a layer");
+    *e = *sizes;
+    const long long i = layer;
+    MOX_TRY(mox_bind_matrix(b, &e->router, e->n_experts, m->dims.dim, err, "layers.%lld.mlp.gate", i));
+    if (e->router_kind == MOX_ROUTER_SIGMOID)
+        MOX_TRY(mox_bind_vector(b, &e->router_bias, e->n_experts, false, err, "layers.%lld.mlp.gate.e_score_correction_bias", i));
+    MOX_TRY(bind_experts(m, b, layer, e, err));
+    if (e->shared_mode != MOX_SHARED_NONE)
+        MOX_TRY(mox_dense_bind(m, b, &e->shared, e->shared_width, err, "layers.%lld.mlp.%s", i, shared_path));
+    if (e->shared_mode == MOX_SHARED_GATED)
+        MOX_TRY(mox_bind_matrix(b, &e->shared_gate, 1, m->dims.dim, err, "layers.%lld.mlp.shared_expert_gate", i));
+    m->layers[layer].ffn = (mox_ffn){.forward = forward, .data = e};
+    m->n_experts = e->n_experts;
+    m->report.n_layers_moe++;
+    m->report.n_experts = e->n_experts;
+    m->report.n_experts_active = e->k;
+    m->report.expert_width = e->width;
+    m->report.shared_expert_width = e->shared_width;
+    m->report.params_active += e->k * 3 * e->width * m->dims.dim;
+    return MOX_OK;
+}

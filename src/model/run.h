@@ -1,0 +1,67 @@
+/* model/run.h -- what the blocks of a model see while a batch passes through.
+ *
+ * A batch is n token rows; each row belongs to one span, each span to one sequence.
+ * Blocks take activations from the arena and call the device; they never look at
+ * the numbers, so the same code runs on every device and measures itself on the
+ * planning one. */
+#ifndef MOX_MODEL_RUN_H
+#define MOX_MODEL_RUN_H
+
+#include "base/arena.h"
+#include "dev/dev.h"
+#include "model/weights.h"
+
+typedef struct mox_run {
+    mox_dev *dev;
+    mox_arena *arena;
+    const mox_residency *residency;
+    mox_expert_source *experts;
+    const mox_cancel *cancel; /* may be NULL */
+    int64_t n;                /* rows of the batch */
+    const int32_t *tokens;    /* [n] */
+    const int32_t *pos;       /* [n] */
+    const mox_span *spans;    /* with the page table of each sequence */
+    int64_t n_spans;
+    const struct mox_layer_caches *caches; /* [n_layers] */
+    float *const *recurrent;  /* [n_spans]: all recurrent state of the span's sequence */
+    mox_err *err;
+} mox_run;
+
+/* The two paged caches of an attention layer: keys and values, or latents and
+ * rotated keys. */
+typedef struct mox_layer_caches {
+    mox_cache first, second;
+} mox_layer_caches;
+
+/* Elements per position of those two; 0: the layer has no cache. */
+typedef struct mox_cache_widths {
+    int64_t first, second;
+} mox_cache_widths;
+
+/* ---- short spellings that every block uses ---- */
+
+static inline mox_mat mox_run_mat(const mox_run *r, const mox_weight *w) { return mox_residency_mat(r->residency, w); }
+static inline mox_vec mox_run_vec(const mox_run *r, const mox_vector *v) { return mox_residency_vec(r->residency, v); }
+
+/* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL. */
+static inline mox_status mox_run_linear(mox_run *r, const mox_weight *w, const mox_vector *bias, const float *x, float *y)
+{
+    return r->dev->ops.matmul(r->dev,
+                              &(mox_matmul_args){.w = mox_run_mat(r, w), .x = x, .y = y, .n = r->n, .x_stride = w->cols,
+                                                 .y_stride = w->rows, .bias = bias ? mox_run_vec(r, bias) : (mox_vec){0}},
+                              r->err);
+}
+
+/* out [n, heads, dim] = rms_norm(x), both contiguous; out may be x. */
+static inline mox_status mox_run_norm(mox_run *r, const mox_vector *gain, float offset, float eps, const float *x,
+                                      float *out, int64_t heads, int64_t dim)
+{
+    return r->dev->ops.rms_norm(r->dev,
+                                &(mox_rms_norm_args){.x = x, .out = out, .n = r->n, .heads = heads, .dim = dim,
+                                                     .x_stride = heads * dim, .x_head_stride = dim,
+                                                     .out_stride = heads * dim, .out_head_stride = dim,
+                                                     .weight = mox_run_vec(r, gain), .offset = offset, .eps = eps},
+                                r->err);
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* model/weights.c -- see weights.h. */
+#include "model/weights.h"
+
+#include <assert.h>
+
+static void cut(mox_extent *e, int64_t from, int64_t bytes)
+{
+    assert(from >= 0 && bytes >= 0 && from + bytes <= e->bytes);
+    e->offset += from;
+    e->bytes = bytes;
+}
+
+mox_weight mox_weight_rows(const mox_weight *w, int64_t row, int64_t n)
+{
+    assert(row >= 0 && n >= 0 && row + n <= w->rows);
+    mox_weight part = *w;
+    const int64_t stride = mox_mat_row_bytes(&w->layout, w->cols);
+    cut(&part.w, row * stride, n * stride);
+    if (w->layout.kind == MOX_MAT_AFFINE) {
+        const int64_t scale_stride = mox_mat_scale_row_bytes(&w->layout, w->cols);
+        cut(&part.scales, row * scale_stride, n * scale_stride);
+        cut(&part.biases, row * scale_stride, n * scale_stride);
+    }
+    part.rows = n;
+    part.row0 += row;
+    return part;
+}
+
+int64_t mox_weight_bytes(const mox_weight *w) { return w->w.bytes + w->scales.bytes + w->biases.bytes; }
+
+/* NULL for an empty extent, so that a missing part cannot be read by mistake. */
+static const uint8_t *address(const mox_residency *r, const mox_extent *e)
+{
+    if (e->bytes == 0) return NULL;
+    assert(e->file >= 0 && e->file < r->n_files && r->files[e->file].map);
+    return (const uint8_t *)r->files[e->file].map + e->offset;
+}
+
+mox_mat mox_residency_mat(const mox_residency *r, const mox_weight *w)
+{
+    return (mox_mat){.layout = w->layout, .rows = w->rows, .cols = w->cols, .row0 = w->row0,
+                     .w = address(r, &w->w), .scales = address(r, &w->scales), .biases = address(r, &w->biases)};
+}
+
+mox_vec mox_residency_vec(const mox_residency *r, const mox_vector *v)
+{
+    return (mox_vec){.type = v->type, .n = v->n, .data = address(r, &v->data)};
+}

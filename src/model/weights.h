@@ -1,0 +1,42 @@
+/* model/weights.h -- bound weights: where they are in the files, and how they
+ * become addresses.
+ *
+ * A bound weight is an extent with a layout.  Nobody keeps a pointer into a file:
+ * residency turns an extent into an address when a step needs it, so that weights
+ * may live in a mapping, in memory of our own or on a device. */
+#ifndef MOX_MODEL_WEIGHTS_H
+#define MOX_MODEL_WEIGHTS_H
+
+#include "format/safetensors.h"
+#include "tensor/matrix.h"
+
+typedef struct mox_weight {
+    mox_mat_layout layout; /* kind NONE: there is no such weight */
+    int64_t rows, cols, row0;
+    mox_extent w, scales, biases;
+} mox_weight;
+
+typedef struct mox_vector {
+    mox_dtype type; /* NONE: there is no such vector */
+    int64_t n;
+    mox_extent data;
+} mox_vector;
+
+static inline bool mox_weight_there(const mox_weight *w) { return w->layout.kind != MOX_MAT_NONE; }
+static inline bool mox_vector_there(const mox_vector *v) { return v->type != MOX_DT_NONE; }
+
+/* Rows [row, row + n) of a weight, e.g. one expert of a stack. */
+mox_weight mox_weight_rows(const mox_weight *w, int64_t row, int64_t n);
+int64_t mox_weight_bytes(const mox_weight *w);
+
+/* Where the bytes of files are: today, mappings of the whole files. */
+typedef struct mox_residency {
+    const mox_file *files;
+    int32_t n_files;
+} mox_residency;
+
+/* Views for the operations; valid as long as the residency. */
+mox_mat mox_residency_mat(const mox_residency *r, const mox_weight *w);
+mox_vec mox_residency_vec(const mox_residency *r, const mox_vector *v);
+
+#endif

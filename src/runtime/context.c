@@ -1,0 +1,163 @@
+/* runtime/context.c -- reserving everything that a run needs. */
+#include "runtime/context.h"
+
+#include "base/alloc.h"
+#include "base/size.h"
+
+#include <string.h>
+
+/* A zeroed (or, for large plain memory, untouched) block that is counted. */
+static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool zeroed, const char *what, mox_err *err)
+{
+    int64_t bytes;
+    if (n < 0 || !mox_mul_i64(n, (int64_t)size, &bytes) || !mox_add_i64(c->bytes, bytes, &c->bytes))
+        return mox_fail(err, MOX_E_FULL, "%s would need more bytes than a machine can count; ask for less context", what);
+    void *memory = zeroed ? mox_alloc_array((size_t)n, size) : mox_alloc((size_t)bytes);
+    if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
+    memcpy(out, &memory, sizeof memory);
+    return MOX_OK;
+}
+
+static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_dtype *kv_type, mox_err *err)
+{
+    const int64_t max = c->model->dims.n_ctx_max;
+    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0)
+        return mox_fail(err, MOX_E_ARG, "context options must not be negative");
+    if (o->n_ctx > max)
+        return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
+                        (long long)o->n_ctx, (long long)max);
+    if (o->n_seqs > 4096 || o->n_batch > 1 << 20 || o->n_checkpoints > 4096)
+        return mox_fail(err, MOX_E_ARG, "context options: at most 4096 sequences, 1048576 tokens per batch, 4096 checkpoints");
+    c->n_ctx = o->n_ctx ? o->n_ctx : mox_min_i64(max, 4096);
+    c->n_seqs = o->n_seqs ? o->n_seqs : 1;
+    c->n_batch = mox_max_i64(o->n_batch ? o->n_batch : 512, c->n_seqs); /* every sequence can decode in one batch */
+    c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
+    c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);
+    const bool f32 = o->kv_type == MOX_KV_F32 || (o->kv_type == MOX_KV_DEFAULT && o->exact);
+    *kv_type = f32 ? MOX_DT_F32 : MOX_DT_F16;
+    return MOX_OK;
+}
+
+static mox_status reserve_caches(mox_context *c, mox_dtype type, mox_err *err)
+{
+    const mox_model *m = c->model;
+    const int64_t n_pages = c->n_seqs * c->pages_per_seq;
+    int64_t width = 0; /* elements per position, all layers */
+    for (int64_t i = 0; i < m->dims.n_layers; i++) width += m->layers[i].cache.first + m->layers[i].cache.second;
+    int64_t elements;
+    if (!mox_mul_i64(width, n_pages * MOX_PAGE_LEN, &elements)) elements = -1;
+    const int64_t size = mox_dtype_bytes(type);
+    MOX_TRY(reserve(c, &c->cache_memory, elements, (size_t)size, false, "the attention cache", err));
+    MOX_TRY(reserve(c, &c->caches, m->dims.n_layers, sizeof *c->caches, true, "the attention cache", err));
+    MOX_TRY(reserve(c, &c->free_pages, n_pages, sizeof *c->free_pages, true, "the attention cache", err));
+    unsigned char *at = c->cache_memory;
+    for (int64_t i = 0; i < m->dims.n_layers; i++) {
+        const int64_t widths[2] = {m->layers[i].cache.first, m->layers[i].cache.second};
+        const bool latent = m->report.n_layers_latent > 0;
+        mox_cache *caches[2] = {&c->caches[i].first, &c->caches[i].second};
+        for (int j = 0; j < 2; j++) {
+            /* A latent row is one head; keys and values are heads side by side. */
+            *caches[j] = (mox_cache){.data = at, .type = type, .page_len = MOX_PAGE_LEN,
+                                     .page_stride = widths[j] * MOX_PAGE_LEN, .token_stride = widths[j],
+                                     .head_stride = latent ? widths[j] : m->dims.head_dim, .n_pages = n_pages};
+            at += widths[j] * n_pages * MOX_PAGE_LEN * size;
+        }
+    }
+    for (int64_t i = 0; i < n_pages; i++) c->free_pages[i] = (int32_t)(n_pages - 1 - i); /* low pages first */
+    c->n_free_pages = n_pages;
+    return MOX_OK;
+}
+
+static mox_status reserve_sequences(mox_context *c, mox_err *err)
+{
+    const int64_t floats = c->model->recurrent_floats, n_saved = floats ? c->n_checkpoints : 0;
+    int64_t n_states, state_floats;
+    if (!mox_mul_i64(c->n_seqs, 1 + n_saved, &n_states) || !mox_mul_i64(n_states, floats, &state_floats)) state_floats = -1;
+    MOX_TRY(reserve(c, &c->seqs, c->n_seqs, sizeof *c->seqs, true, "sequences", err));
+    MOX_TRY(reserve(c, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, true, "sequences", err));
+    MOX_TRY(reserve(c, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, true, "sequences", err));
+    MOX_TRY(reserve(c, &c->states, state_floats, sizeof *c->states, false, "recurrent states", err));
+    float *state = c->states;
+    for (int64_t i = 0; i < c->n_seqs; i++) {
+        mox_seq *s = &c->seqs[i];
+        s->context = c;
+        s->pages = c->page_tables + i * c->pages_per_seq;
+        s->checkpoints = c->checkpoints + i * n_saved;
+        s->state = state;
+        state += floats;
+        for (int64_t j = 0; j < n_saved; j++, state += floats) s->checkpoints[j].state = state;
+    }
+    return MOX_OK;
+}
+
+static mox_status reserve_step(mox_context *c, mox_err *err)
+{
+    MOX_TRY(reserve(c, &c->tokens, c->n_batch, sizeof *c->tokens, true, "a batch", err));
+    MOX_TRY(reserve(c, &c->pos, c->n_batch, sizeof *c->pos, true, "a batch", err));
+    MOX_TRY(reserve(c, &c->spans, c->n_seqs, sizeof *c->spans, true, "a batch", err));
+    MOX_TRY(reserve(c, &c->span_segment, c->n_seqs, sizeof *c->span_segment, true, "a batch", err));
+    MOX_TRY(reserve(c, &c->recurrent, c->n_seqs, sizeof *c->recurrent, true, "a batch", err));
+    MOX_TRY(reserve(c, &c->last_logits, c->n_seqs * c->model->dims.n_vocab, sizeof *c->last_logits, false, "logits", err));
+    MOX_TRY(reserve(c, &c->has_logits, c->n_seqs, sizeof *c->has_logits, true, "logits", err));
+    size_t bytes;
+    MOX_TRY(mox_step_measure(c, &bytes, err));
+    MOX_TRY(mox_arena_init(&c->arena, bytes, err));
+    c->bytes += (int64_t)bytes;
+    return MOX_OK;
+}
+
+mox_status mox_context_create(mox_context **out, const mox_model *model, const mox_context_opts *opts, mox_err *err)
+{
+    *out = NULL;
+    const mox_context_opts defaults = {0};
+    if (!opts) opts = &defaults;
+    mox_context *c = mox_alloc_array(1, sizeof *c);
+    if (!c) return mox_fail_memory(err, sizeof *c, "a context");
+    c->model = model;
+    c->bytes = (int64_t)sizeof *c;
+    mox_dtype kv_type = MOX_DT_NONE;
+    mox_status status = read_opts(c, opts, &kv_type, err);
+    if (status == MOX_OK) status = mox_dev_cpu_open(&c->dev, opts->n_threads, opts->isa, err);
+    if (status == MOX_OK) status = reserve_caches(c, kv_type, err);
+    if (status == MOX_OK) status = reserve_sequences(c, err);
+    if (status == MOX_OK) {
+        mox_expert_store_init(&c->experts, model);
+        status = reserve_step(c, err);
+    }
+    if (status != MOX_OK) mox_context_destroy(&c);
+    *out = c;
+    return status;
+}
+
+void mox_context_destroy(mox_context **context)
+{
+    mox_context *c = *context;
+    if (!c) return;
+    mox_dev_close(&c->dev);
+    mox_arena_deinit(&c->arena);
+    mox_free(c->cache_memory);
+    mox_free(c->caches);
+    mox_free(c->free_pages);
+    mox_free(c->seqs);
+    mox_free(c->page_tables);
+    mox_free(c->checkpoints);
+    mox_free(c->states);
+    mox_free(c->tokens);
+    mox_free(c->pos);
+    mox_free(c->spans);
+    mox_free(c->span_segment);
+    mox_free(c->recurrent);
+    mox_free(c->last_logits);
+    mox_free(c->has_logits);
+    mox_free(c);
+    *context = NULL;
+}
+
+int64_t mox_context_n_ctx(const mox_context *c) { return c->n_ctx; }
+int64_t mox_context_bytes(const mox_context *c) { return c->bytes; }
+
+const float *mox_logits_row(const mox_context *c, int32_t segment)
+{
+    if (segment < 0 || segment >= c->n_seqs || !c->has_logits[segment]) return NULL;
+    return c->last_logits + segment * c->model->dims.n_vocab;
+}

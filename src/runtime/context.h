@@ -1,0 +1,81 @@
+/* runtime/context.h -- what a running model works with: caches, recurrent states,
+ * activations, threads.  Sequences live in it.
+ *
+ * Owns:    all memory of a run.      Borrows: the model (immutable, shared).
+ * Threads: one step at a time; a cancel flag may be raised from anywhere.
+ * Memory:  everything is reserved in create; a step allocates nothing.
+ *
+ * Attention caches are pages of PAGE_LEN positions, shared out to sequences from a
+ * pool; a page id means the same page in every layer.  Recurrent state cannot be
+ * cut back, so it is saved: at positions on the grid of GRID when a batch ends
+ * there, and when the caller asks.
+ *
+ * Invariants
+ *   I1  positions [0, length) of a sequence are in its pages and its state.
+ *   I2  a failed or cancelled step leaves length where it was, or, with recurrent
+ *       layers, at the last checkpoint before it; position 0 is always one.
+ *   I3  checkpoints of a sequence ascend and are never beyond its length, except
+ *       while a step runs. */
+#ifndef MOX_RUNTIME_CONTEXT_H
+#define MOX_RUNTIME_CONTEXT_H
+
+#include "model/model.h"
+#include "runtime/expert_store.h"
+
+enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16 };
+
+typedef struct mox_checkpoint {
+    int64_t at;   /* tokens */
+    float *state; /* [recurrent_floats] */
+} mox_checkpoint;
+
+struct mox_seq {
+    mox_context *context;
+    bool in_use;
+    int64_t length;
+    int64_t pending;  /* tokens that the running step has added so far */
+    bool touched;     /* the running step has begun to change the recurrent state */
+    int32_t *pages;   /* [pages_per_seq] */
+    int64_t n_pages;
+    float *state;     /* [recurrent_floats] */
+    mox_checkpoint *checkpoints; /* [n_checkpoints], ascending; all own their state memory */
+    int64_t n_saved;
+};
+
+struct mox_context {
+    const mox_model *model;
+    mox_dev *dev;
+    mox_arena arena;
+    int64_t n_ctx, n_batch, n_seqs, n_checkpoints, pages_per_seq;
+    int64_t bytes;
+
+    unsigned char *cache_memory;
+    mox_layer_caches *caches; /* [n_layers] */
+    int32_t *free_pages;      /* a stack */
+    int64_t n_free_pages;
+
+    mox_seq *seqs; /* [n_seqs] */
+    int32_t *page_tables;
+    mox_checkpoint *checkpoints;
+    float *states;
+    mox_expert_store experts;
+
+    /* of the running step */
+    int32_t *tokens, *pos; /* [n_batch] */
+    mox_span *spans;       /* [n_seqs] */
+    int32_t *span_segment; /* [n_seqs] */
+    float **recurrent;     /* [n_seqs] */
+
+    float *last_logits; /* [n_seqs, V] */
+    bool *has_logits;   /* [n_seqs] */
+};
+
+/* runtime/sequence.c, for the step: */
+mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */
+void mox_seq_save(mox_seq *s, int64_t at); /* a checkpoint of the state as it is */
+void mox_seq_rollback(mox_seq *s);         /* after a failed step: I2, I3 */
+
+/* runtime/step.c, for create: bytes of activations that the largest step takes. */
+mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err);
+
+#endif

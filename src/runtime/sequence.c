@@ -1,0 +1,149 @@
+/* runtime/sequence.c -- token timelines: pages, cutting back, checkpoints. */
+#include "runtime/context.h"
+
+#include "base/size.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool recurrent(const mox_seq *s) { return s->context->model->recurrent_floats > 0; }
+static size_t state_bytes(const mox_seq *s) { return (size_t)s->context->model->recurrent_floats * sizeof(float); }
+
+mox_status mox_seq_create(mox_seq **out, mox_context *c, mox_err *err)
+{
+    *out = NULL;
+    for (int64_t i = 0; i < c->n_seqs; i++) {
+        if (c->seqs[i].in_use) continue;
+        c->seqs[i].in_use = true;
+        mox_seq_reset(&c->seqs[i]);
+        *out = &c->seqs[i];
+        return MOX_OK;
+    }
+    return mox_fail(err, MOX_E_FULL, "the context was made for %lld sequences and all are in use", (long long)c->n_seqs);
+}
+
+/* Gives back the pages beyond those that n positions need. */
+static void release_pages(mox_seq *s, int64_t n)
+{
+    mox_context *c = s->context;
+    const int64_t keep = mox_ceil_div(n, MOX_PAGE_LEN);
+    while (s->n_pages > keep) c->free_pages[c->n_free_pages++] = s->pages[--s->n_pages];
+}
+
+void mox_seq_destroy(mox_seq **seq)
+{
+    mox_seq *s = *seq;
+    if (!s) return;
+    mox_seq_reset(s);
+    s->in_use = false;
+    *seq = NULL;
+}
+
+int64_t mox_seq_length(const mox_seq *s) { return s->length; }
+
+void mox_seq_reset(mox_seq *s)
+{
+    release_pages(s, 0);
+    if (recurrent(s)) memset(s->state, 0, state_bytes(s));
+    s->length = s->pending = s->n_saved = 0;
+    s->touched = false;
+}
+
+mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err)
+{
+    mox_context *c = s->context;
+    const int64_t need = mox_ceil_div(n_positions, MOX_PAGE_LEN);
+    if (need > c->pages_per_seq || need - s->n_pages > c->n_free_pages) /* every sequence has its share: a bug */
+        return mox_fail(err, MOX_E_FULL, "no cache pages left for %lld positions", (long long)n_positions);
+    while (s->n_pages < need) s->pages[s->n_pages++] = c->free_pages[--c->n_free_pages];
+    return MOX_OK;
+}
+
+int64_t mox_seq_cut_point(const mox_seq *s, int64_t n)
+{
+    if (n >= s->length) return s->length;
+    if (n <= 0) return 0;
+    if (!recurrent(s)) return n;
+    for (int64_t i = s->n_saved - 1; i >= 0; i--)
+        if (s->checkpoints[i].at <= n) return s->checkpoints[i].at;
+    return 0;
+}
+
+/* To a position that cut_point has named. */
+static void return_to(mox_seq *s, int64_t n)
+{
+    while (s->n_saved > 0 && s->checkpoints[s->n_saved - 1].at > n) s->n_saved--; /* I3 */
+    if (recurrent(s)) {
+        if (n == 0) memset(s->state, 0, state_bytes(s));
+        else memcpy(s->state, s->checkpoints[s->n_saved - 1].state, state_bytes(s));
+    }
+    s->length = n;
+    release_pages(s, n);
+}
+
+mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err)
+{
+    if (n < 0 || n > s->length)
+        return mox_fail(err, MOX_E_ARG, "cannot cut a sequence of %lld tokens to %lld", (long long)s->length, (long long)n);
+    const int64_t at = mox_seq_cut_point(s, n);
+    if (at != n)
+        return mox_fail(err, MOX_E_STATE, "this model's recurrent state cannot return to token %lld; the nearest saved state is at %lld",
+                        (long long)n, (long long)at);
+    if (n < s->length) return_to(s, n);
+    return MOX_OK;
+}
+
+void mox_seq_checkpoint(mox_seq *s) { mox_seq_save(s, s->length); }
+
+/* The checkpoint whose loss costs least: the one with the smallest gap between its
+ * neighbours, measured against how far back it lies, so that spacing stays
+ * geometric.  The last one at or before the committed length is never chosen: a
+ * failing step must be able to return to it. */
+static int64_t least_missed(const mox_seq *s, int64_t now)
+{
+    int64_t best = -1;
+    double best_cost = 0;
+    for (int64_t i = 0; i < s->n_saved; i++) {
+        const int64_t at = s->checkpoints[i].at;
+        const int64_t next = i + 1 < s->n_saved ? s->checkpoints[i + 1].at : now;
+        const bool anchor = at <= s->length && (i + 1 == s->n_saved || next > s->length);
+        if (anchor && s->n_saved > 1) continue;
+        const int64_t before = i > 0 ? s->checkpoints[i - 1].at : 0;
+        const double cost = (double)(next - before) / (double)(now - at + MOX_GRID);
+        if (best < 0 || cost < best_cost) {
+            best = i;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
+void mox_seq_save(mox_seq *s, int64_t at)
+{
+    const mox_context *c = s->context;
+    if (!recurrent(s) || at == 0) return;
+    if (s->n_saved > 0 && s->checkpoints[s->n_saved - 1].at == at) return;
+    assert(s->n_saved == 0 || s->checkpoints[s->n_saved - 1].at < at);
+    if (s->n_saved == c->n_checkpoints) {
+        const int64_t i = least_missed(s, at);
+        const mox_checkpoint gone = s->checkpoints[i];
+        memmove(&s->checkpoints[i], &s->checkpoints[i + 1], (size_t)(s->n_saved - i - 1) * sizeof gone);
+        s->checkpoints[--s->n_saved] = gone; /* its memory is used again */
+    }
+    mox_checkpoint *slot = &s->checkpoints[s->n_saved++];
+    slot->at = at;
+    memcpy(slot->state, s->state, state_bytes(s));
+}
+
+void mox_seq_rollback(mox_seq *s)
+{
+    if (recurrent(s) && s->touched) {
+        int64_t at = 0;
+        for (int64_t i = 0; i < s->n_saved && s->checkpoints[i].at <= s->length; i++) at = s->checkpoints[i].at;
+        return_to(s, at);
+    } else {
+        release_pages(s, s->length);
+    }
+    s->pending = 0;
+    s->touched = false;
+}

@@ -1,0 +1,201 @@
+/* runtime/step.c -- running ragged segments through the model.
+ *
+ * A step is cut into batches of at most n_batch rows, filled segment after segment.
+ * For recurrent models a segment that does not fit is cut on the grid of absolute
+ * multiples of GRID, so that states can be saved at positions that do not depend
+ * on how a prompt was fed.  Lengths are committed when the whole step has run. */
+#include "runtime/context.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+static mox_status check_segment(const mox_context *c, const mox_segment *segs, int32_t i, mox_err *err)
+{
+    const mox_segment *g = &segs[i];
+    if (!g->seq || g->seq->context != c || !g->seq->in_use)
+        return mox_fail(err, MOX_E_ARG, "segment %d: its sequence does not live in this context", i);
+    if (g->n < 0 || (g->n > 0 && !g->tokens) || (g->n == 0 && g->want != MOX_WANT_NONE))
+        return mox_fail(err, MOX_E_ARG, "segment %d: %lld tokens cannot give logits", i, (long long)g->n);
+    for (int32_t j = 0; j < i; j++)
+        if (segs[j].seq == g->seq) return mox_fail(err, MOX_E_ARG, "segments %d and %d are of the same sequence", j, i);
+    if (g->n > c->n_ctx - g->seq->length)
+        return mox_fail(err, MOX_E_FULL, "%lld tokens after %lld do not fit a context of %lld", (long long)g->n,
+                        (long long)g->seq->length, (long long)c->n_ctx);
+    for (int64_t t = 0; t < g->n; t++)
+        if (g->tokens[t] < 0 || g->tokens[t] >= c->model->dims.n_vocab)
+            return mox_fail(err, MOX_E_ARG, "segment %d: token %lld is %d, outside the vocabulary of %lld", i, (long long)t,
+                            g->tokens[t], (long long)c->model->dims.n_vocab);
+    return MOX_OK;
+}
+
+/* How many tokens of a segment the batch takes, with room for `room`. */
+static int64_t share_of(const mox_context *c, const mox_segment *g, int64_t room)
+{
+    const int64_t left = g->n - g->seq->pending, at = g->seq->length + g->seq->pending;
+    if (left <= room) return left;
+    const int64_t on_grid = (at + room) / MOX_GRID * MOX_GRID;
+    return c->model->recurrent_floats && on_grid > at ? on_grid - at : room;
+}
+
+/* Fills the batch arrays from what is left of the segments; returns its rows. */
+static int64_t next_batch(mox_context *c, const mox_segment *segs, int32_t n_segs, int64_t *n_spans)
+{
+    int64_t n = 0;
+    *n_spans = 0;
+    for (int32_t i = 0; i < n_segs && n < c->n_batch; i++) {
+        const mox_segment *g = &segs[i];
+        mox_seq *s = g->seq;
+        const int64_t take = share_of(c, g, c->n_batch - n), at = s->length + s->pending;
+        if (take == 0) continue;
+        c->spans[*n_spans] = (mox_span){.row0 = n, .n = take, .pos0 = at, .pages = s->pages, .n_pages = s->n_pages};
+        c->span_segment[*n_spans] = i;
+        c->recurrent[*n_spans] = s->state;
+        s->touched = true;
+        ++*n_spans;
+        for (int64_t t = 0; t < take; t++, n++) {
+            c->tokens[n] = g->tokens[s->pending + t];
+            c->pos[n] = (int32_t)(at + t);
+        }
+    }
+    return n;
+}
+
+static mox_run make_run(const mox_context *c, mox_dev *dev, mox_arena *arena, int64_t n, int64_t n_spans,
+                        const mox_cancel *cancel, mox_err *err)
+{
+    return (mox_run){.dev = dev, .arena = arena, .residency = &c->model->residency,
+                     .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel, .n = n, .tokens = c->tokens,
+                     .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
+                     .err = err};
+}
+
+/* ---- logits ---- */
+
+/* Residual rows whose logits are wanted, collected until there are HEAD_ROWS, so
+ * that the head is read once for many of them. */
+typedef struct head_batch {
+    mox_context *c;
+    const mox_segment *segs;
+    const mox_step_opts *opts;
+    mox_run run;
+    float *rows, *logits; /* [HEAD_ROWS, D], [HEAD_ROWS, V] */
+    int32_t segment[MOX_HEAD_ROWS];
+    int64_t row[MOX_HEAD_ROWS];
+} head_batch;
+
+static mox_status flush_head(head_batch *b)
+{
+    const int64_t V = b->c->model->dims.n_vocab;
+    if (b->run.n == 0) return MOX_OK;
+    MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, b->logits));
+    for (int64_t i = 0; i < b->run.n; i++) {
+        const float *logits = b->logits + i * V;
+        if (b->opts && b->opts->on_logits) b->opts->on_logits(b->opts->on_logits_user, b->segment[i], b->row[i], logits);
+        if (b->row[i] == b->segs[b->segment[i]].n - 1) {
+            memcpy(b->c->last_logits + b->segment[i] * V, logits, (size_t)V * sizeof *logits);
+            b->c->has_logits[b->segment[i]] = true;
+        }
+    }
+    b->run.n = 0;
+    return MOX_OK;
+}
+
+static mox_status give_logits(head_batch *b, const float *h, int64_t n_spans)
+{
+    const int64_t D = b->c->model->dims.dim;
+    for (int64_t i = 0; i < n_spans; i++) {
+        const mox_span *span = &b->c->spans[i];
+        const int32_t segment = b->c->span_segment[i];
+        const mox_segment *g = &b->segs[segment];
+        const int64_t first = g->seq->pending; /* row of the segment that the span begins with */
+        for (int64_t t = 0; t < span->n; t++) {
+            if (g->want == MOX_WANT_NONE || (g->want == MOX_WANT_LAST && first + t != g->n - 1)) continue;
+            MOX_TRY(b->run.dev->ops.copy_slice(b->run.dev,
+                                               &(mox_copy_slice_args){.src = h + (span->row0 + t) * D, .dst = b->rows + b->run.n * D,
+                                                                      .rows = 1, .cols = D, .src_stride = D, .dst_stride = D},
+                                               b->run.err));
+            b->segment[b->run.n] = segment;
+            b->row[b->run.n++] = first + t;
+            if (b->run.n == MOX_HEAD_ROWS) MOX_TRY(flush_head(b));
+        }
+    }
+    return flush_head(b);
+}
+
+/* ---- batches ---- */
+
+static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, int64_t n_spans, const mox_step_opts *opts,
+                            mox_err *err)
+{
+    const int64_t D = c->model->dims.dim, V = c->model->dims.n_vocab;
+    mox_run run = make_run(c, c->dev, &c->arena, n, n_spans, opts ? opts->cancel : NULL, err);
+    mox_arena_release(&c->arena, 0);
+    float *h = MOX_TAKE(&c->arena, float, n * D); /* [n, D], the residual stream */
+    head_batch head = {.c = c, .segs = segs, .opts = opts, .run = run, .rows = MOX_TAKE(&c->arena, float, MOX_HEAD_ROWS * D),
+                       .logits = MOX_TAKE(&c->arena, float, MOX_HEAD_ROWS * V)};
+    head.run.n = 0;
+    MOX_TRY(mox_decoder_forward(c->model, &run, h));
+    return give_logits(&head, h, n_spans);
+}
+
+mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err)
+{
+    mox_dev *plan;
+    MOX_TRY(mox_dev_plan_open(&plan, err));
+    const int64_t D = c->model->dims.dim, V = c->model->dims.n_vocab;
+    mox_arena arena;
+    mox_arena_init_measure(&arena);
+    mox_run run = make_run(c, plan, &arena, c->n_batch, c->n_seqs, NULL, err);
+    float *h = MOX_TAKE(&arena, float, c->n_batch * D);
+    (void)MOX_TAKE(&arena, float, MOX_HEAD_ROWS * D);
+    float *logits = MOX_TAKE(&arena, float, MOX_HEAD_ROWS * V);
+    mox_status status = mox_decoder_forward(c->model, &run, h);
+    run.n = MOX_HEAD_ROWS;
+    if (status == MOX_OK) status = mox_decoder_head(c->model, &run, h, logits);
+    *bytes = arena.peak;
+    mox_dev_close(&plan);
+    return status;
+}
+
+static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_segs, const mox_step_opts *opts, mox_err *err)
+{
+    int64_t total = 0, done = 0;
+    for (int32_t i = 0; i < n_segs; i++) {
+        MOX_TRY(mox_seq_reserve(segs[i].seq, segs[i].seq->length + segs[i].n, err));
+        total += segs[i].n;
+    }
+    while (done < total) {
+        int64_t n_spans;
+        const int64_t n = next_batch(c, segs, n_segs, &n_spans);
+        MOX_TRY(run_batch(c, segs, n, n_spans, opts, err));
+        for (int64_t i = 0; i < n_spans; i++) {
+            mox_seq *s = segs[c->span_segment[i]].seq;
+            s->pending += c->spans[i].n;
+            if ((s->length + s->pending) % MOX_GRID == 0) mox_seq_save(s, s->length + s->pending);
+        }
+        done += n;
+        if (opts && opts->progress) opts->progress(opts->progress_user, done, total);
+    }
+    return MOX_OK;
+}
+
+mox_status mox_step(mox_context *c, const mox_segment *segs, int32_t n_segs, const mox_step_opts *opts, mox_err *err)
+{
+    if (n_segs < 0 || n_segs > c->n_seqs)
+        return mox_fail(err, MOX_E_ARG, "a step of %d segments in a context made for %lld sequences", n_segs, (long long)c->n_seqs);
+    for (int32_t i = 0; i < n_segs; i++) MOX_TRY(check_segment(c, segs, i, err));
+    memset(c->has_logits, 0, (size_t)c->n_seqs * sizeof *c->has_logits);
+    const mox_status status = run_step(c, segs, n_segs, opts, err);
+    for (int32_t i = 0; i < n_segs; i++) {
+        mox_seq *s = segs[i].seq;
+        if (status != MOX_OK) {
+            mox_seq_rollback(s);
+        } else {
+            s->length += s->pending;
+            s->pending = 0;
+            s->touched = false;
+        }
+    }
+    return status;
+}
