@@ -99,6 +99,7 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
     MOX_TRY(reserve(c, &c->recurrent, c->n_seqs, sizeof *c->recurrent, true, "a batch", err));
     MOX_TRY(reserve(c, &c->last_logits, c->n_seqs * c->model->dims.n_vocab, sizeof *c->last_logits, false, "logits", err));
     MOX_TRY(reserve(c, &c->has_logits, c->n_seqs, sizeof *c->has_logits, true, "logits", err));
+    for (int64_t i = 0; i < c->n_seqs; i++) c->recurrent[i] = c->seqs[i].state; /* the measured step has addresses, too */
     size_t bytes;
     MOX_TRY(mox_step_measure(c, &bytes, err));
     MOX_TRY(mox_arena_init(&c->arena, bytes, err));

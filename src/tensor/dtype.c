@@ -69,7 +69,7 @@ uint8_t mox_f32_to_e4m3(float v)
     /* Steps are 2^-9 up to 2^-6 and then 8 per power of two. */
     int exponent;
     (void)frexpf(a, &exponent);
-    const int step = exponent - 4 < -9 ? -9 : exponent - 4;
+    const int step = a < 0x1p-6f ? -9 : exponent - 4; /* frexpf says nothing of use about 0 */
     const int units = (int)nearbyintf(ldexpf(a, -step)); /* 0..16, default rounding is to even */
     const int code = step == -9 ? units : ((step + 9) << 3) + units;
     return (uint8_t)(sign | (code > 0x7E ? 0x7E : code));

@@ -1,0 +1,404 @@
+/* app/cli/options.c -- the table of commands and options, and everything read
+ * off it: parsing, environment names, help.
+ *
+ * Refuses: values with trailing junk or out of range, options that the command
+ * has no use for, words it does not know.  Every refusal is one sentence. */
+#include "app/cli/options.h"
+
+#include "app/cli/commands.h"
+#include "app/cli/message.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_MAX_BYTES = 64 };
+
+/* ---- commands -------------------------------------------------------------- */
+
+enum {
+    RUN = 1 << 0,
+    LOGITS = 1 << 1,
+    TOKENIZE = 1 << 2,
+    INSPECT = 1 << 3,
+    EVAL = 1 << 4,
+    VERSION = 1 << 5,
+    COMPUTES = RUN | LOGITS | EVAL, /* commands that run the model */
+    ALL = COMPUTES | TOKENIZE | INSPECT | VERSION,
+};
+
+const mox_cli_command mox_cli_commands[] = {
+    {"run", "continue a prompt", "moxie run [-m MODEL] --raw -p TEXT | -f FILE | - [options]", mox_cli_run, RUN,
+     true},
+    {"eval", "perplexity of a text, and how far two settings differ",
+     "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default] [options]", mox_cli_eval, EVAL, true},
+    {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, INSPECT, false},
+    {"tokenize", "text to token ids, and back",
+     "moxie tokenize [-m MODEL] -p TEXT | -f FILE | - [--special] [--decode] [--json]", mox_cli_tokenize, TOKENIZE,
+     true},
+    {"logits", "token ids to raw logits",
+     "moxie logits [-m MODEL] --tokens FILE --out FILE [--chunk N | --step] [options]", mox_cli_logits, LOGITS,
+     false},
+    {"version", "version, build and libraries", "moxie version", mox_cli_version, VERSION, false},
+    {0},
+};
+
+const mox_cli_command *mox_cli_find_command(const char *name)
+{
+    for (const mox_cli_command *c = mox_cli_commands; c->name; c++)
+        if (strcmp(c->name, name) == 0) return c;
+    return NULL;
+}
+
+/* ---- options --------------------------------------------------------------- */
+
+typedef enum option_kind {
+    KIND_SWITCH,
+    KIND_TEXT,
+    KIND_CHOICE, /* one of the words of `value` */
+    KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
+    KIND_REAL,
+} option_kind;
+
+typedef struct option_def {
+    const char *name; /* without the dashes */
+    char letter;      /* 0: none */
+    option_kind kind;
+    const char *value; /* what stands for the value in help; "a|b" for choices */
+    double low, high;  /* numbers */
+    bool thousands;
+    const char *fallback; /* the default, parsed like a value; NULL: none */
+    const char *help;
+    unsigned commands;
+} option_def;
+
+static const option_def table[N_OPTIONS] = {
+    [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = ALL & ~VERSION,
+                   .help = "folder of the model (default: the demo model that comes with moxie)"},
+    [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
+    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL,
+                  .help = "file with the text; - is standard input, which is also read when it is a pipe"},
+    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+                    .help = "file of decimal token ids between blanks; - is standard input"},
+    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+                 .help = "float32 little-endian logits [tokens, vocabulary] go here; - is standard output"},
+    [OPT_RAW] = {"raw", 0, KIND_SWITCH, .commands = RUN,
+                 .help = "give the text to the model as it is, without a chat template"},
+    [OPT_SPECIAL] = {"special", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | EVAL,
+                     .help = "recognise special tokens written in the text"},
+    [OPT_DECODE] = {"decode", 0, KIND_SWITCH, .commands = TOKENIZE,
+                    .help = "the other way: token ids (between blanks, or a JSON array) to text"},
+    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = RUN,
+                        .help = "stop after N tokens (default: when the context is full)"},
+    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = RUN,
+                  .help = "temperature; 0 always takes the likeliest token (default: the model's)"},
+    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = RUN,
+                   .help = "choose among the N likeliest tokens; 0 is off (default: the model's)"},
+    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = RUN,
+                   .help = "choose among the likeliest tokens that hold X of the probability; 0 and 1 are off "
+                           "(default: the model's)"},
+    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = RUN,
+                   .help = "drop tokens less likely than X times the likeliest; 0 is off (default: the model's)"},
+    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = RUN,
+                  .help = "start of the random numbers (default: a new one each time; --json names it)"},
+    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = RUN,
+                            .help = "make the last 64 tokens less likely; 1 is off (default: the model's)"},
+    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = RUN,
+                              .help = "lower the logits of the last 64 tokens by X, once each"},
+    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = RUN,
+                               .help = "lower them by X for each time they occurred"},
+    [OPT_CHUNK] = {"chunk", 0, KIND_NUMBER, "N", 1, 1e9, true, .commands = LOGITS,
+                   .help = "give the model N tokens at a time (default: all at once)"},
+    [OPT_STEP] = {"step", 0, KIND_SWITCH, .commands = LOGITS, .help = "give the model one token at a time"},
+    [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default", .commands = EVAL,
+                     .help = "also run with this setting, and report how far the two differ"},
+    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES,
+                     .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
+                             "most 4096)"},
+    [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16", .commands = COMPUTES,
+                     .help = "numbers in the attention cache (default: f16, with --exact f32)"},
+    [OPT_EXACT] = {"exact", 0, KIND_SWITCH, .commands = COMPUTES,
+                   .help = "compute with 32-bit numbers everywhere"},
+    [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = COMPUTES,
+                    .help = "what computes"},
+    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = COMPUTES,
+                 .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
+    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES,
+                     .help = "threads (default: one for each processor)"},
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL,
+                  .help = "print one JSON object instead of text"},
+    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = ALL & ~VERSION,
+                   .help = "no statistics, progress or warnings"},
+    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = ALL & ~VERSION,
+                   .help = "colour; auto is on in a terminal unless NO_COLOR is set"},
+    [OPT_HELP] = {"help", 'h', KIND_SWITCH, .commands = ALL, .help = "show this"},
+    [OPT_VERSION] = {"version", 0, KIND_SWITCH, .commands = ALL, .help = "show the version"},
+};
+
+static bool takes(const mox_cli_command *c, const option_def *d) { return (d->commands & c->bit) != 0; }
+
+/* ---- values ---------------------------------------------------------------- */
+
+static bool parse_number(const option_def *d, const char *text, int64_t *out)
+{
+    if (!isdigit((unsigned char)text[text[0] == '-'])) return false; /* strtoll would skip blanks */
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno != 0) return false;
+    if (d->thousands && (*end == 'k' || *end == 'K')) {
+        if (__builtin_mul_overflow(n, 1024LL, &n)) return false;
+        end++;
+    }
+    *out = n;
+    return *end == '\0' && (double)n >= d->low && (double)n <= d->high;
+}
+
+static bool parse_real(const option_def *d, const char *text, double *out)
+{
+    for (const char *p = text; *p; p++) /* keeps out blanks, hexadecimal, inf and nan */
+        if (!isdigit((unsigned char)*p) && !strchr("+-.eE", *p)) return false;
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*out) && *out >= d->low && *out <= d->high;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+    const size_t n = strlen(text);
+    for (const char *p = choices; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (n > 0 && strncmp(p, text, n) == 0 && (p[n] == '|' || p[n] == '\0')) return true;
+    return false;
+}
+
+/* shown is how the user named the option: "-n", "--max-tokens", "MOXIE_MAX_TOKENS". */
+static bool set_value(mox_cli_options *o, int id, const char *shown, const char *text, option_source source)
+{
+    const option_def *d = &table[id];
+    option_value *v = &o->v[id];
+    v->source = source;
+    v->text = text;
+    switch (d->kind) {
+    case KIND_SWITCH: v->on = true; return true;
+    case KIND_TEXT: return true;
+    case KIND_CHOICE:
+        if (is_choice(d->value, text)) return true;
+        mox_cli_say("%s takes %s, not '%s'", shown, d->value, text);
+        return false;
+    case KIND_NUMBER:
+        if (parse_number(d, text, &v->number)) return true;
+        mox_cli_say("%s takes a whole number from %.0f to %.0f, not '%s'", shown, d->low, d->high, text);
+        return false;
+    case KIND_REAL:
+        if (parse_real(d, text, &v->real)) return true;
+        mox_cli_say("%s takes a number from %g to %g, not '%s'", shown, d->low, d->high, text);
+        return false;
+    }
+    return false;
+}
+
+/* ---- environment ----------------------------------------------------------- */
+
+static void environment_name(const option_def *d, char *out)
+{
+    size_t n = (size_t)snprintf(out, NAME_MAX_BYTES, "MOXIE_%s", d->name);
+    for (size_t i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+static bool set_switch_by_environment(mox_cli_options *o, int id, const char *name, const char *text)
+{
+    const bool on = strcmp(text, "1") == 0;
+    if (!on && strcmp(text, "0") != 0) {
+        mox_cli_say("%s takes 0 or 1, not '%s'", name, text);
+        return false;
+    }
+    o->v[id] = (option_value){.source = on ? FROM_ENVIRONMENT : FROM_DEFAULT, .on = on};
+    return true;
+}
+
+static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
+{
+    for (int id = 0; id < N_OPTIONS; id++) {
+        const option_def *d = &table[id];
+        if (!takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
+        if (d->fallback && !set_value(o, id, d->name, d->fallback, FROM_DEFAULT)) return false;
+        char name[NAME_MAX_BYTES];
+        environment_name(d, name);
+        const char *text = getenv(name);
+        if (!text || !*text) continue;
+        if (d->kind == KIND_SWITCH ? !set_switch_by_environment(o, id, name, text)
+                                   : !set_value(o, id, name, text, FROM_ENVIRONMENT))
+            return false;
+    }
+    return true;
+}
+
+/* ---- spelling -------------------------------------------------------------- */
+
+/* Edits between two words; words longer than the row are as far as can be. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_BYTES];
+    const size_t n = strlen(a), m = strlen(b);
+    if (n >= NAME_MAX_BYTES || m >= NAME_MAX_BYTES) return NAME_MAX_BYTES;
+    for (size_t j = 0; j <= m; j++) row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            const size_t replace = corner + (a[i - 1] != b[j - 1]);
+            const size_t shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            corner = row[j];
+            row[j] = replace < shift ? replace : shift;
+        }
+    }
+    return row[m];
+}
+
+const char *mox_cli_nearest(const char *word, const char *const *list)
+{
+    const char *best = NULL;
+    size_t least = strlen(word) / 3 + 2; /* farther than this is another word */
+    for (; *list; list++) {
+        const size_t d = distance(word, *list);
+        if (d < least) {
+            least = d;
+            best = *list;
+        }
+    }
+    return best;
+}
+
+static void unknown_option(const mox_cli_command *c, const char *word)
+{
+    const char *names[N_OPTIONS + 1];
+    int n = 0;
+    for (int id = 0; id < N_OPTIONS; id++)
+        if (takes(c, &table[id])) names[n++] = table[id].name;
+    names[n] = NULL;
+    const char *near = word[1] == '-' ? mox_cli_nearest(word + 2, names) : NULL;
+    if (near) mox_cli_say("%s has no option %s; did you mean --%s?", c->name, word, near);
+    else mox_cli_say("%s has no option %s; `moxie %s --help` lists them", c->name, word, c->name);
+}
+
+/* ---- the command line ------------------------------------------------------ */
+
+static int find_long(const mox_cli_command *c, const char *name, size_t n)
+{
+    for (int id = 0; id < N_OPTIONS; id++)
+        if (takes(c, &table[id]) && strlen(table[id].name) == n && memcmp(table[id].name, name, n) == 0) return id;
+    return -1;
+}
+
+static int find_letter(const mox_cli_command *c, char letter)
+{
+    for (int id = 0; id < N_OPTIONS; id++)
+        if (takes(c, &table[id]) && table[id].letter == letter) return id;
+    return -1;
+}
+
+/* Reads the option at argv[0] and returns the number of words it took, 0 on error.
+ * A value follows as the next word, after "=", or right behind a letter. */
+static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv)
+{
+    char shown[NAME_MAX_BYTES];
+    const char *word = argv[0], *inside = NULL;
+    const bool is_long = word[1] == '-';
+    const size_t n = is_long ? strcspn(word, "=") : 2;
+    (void)snprintf(shown, sizeof shown, "%.*s", (int)n, word);
+    if (word[n] != '\0') inside = word + n + (is_long || word[n] == '=');
+    const int id = n >= sizeof shown ? -1 : is_long ? find_long(c, word + 2, n - 2) : find_letter(c, word[1]);
+    if (id < 0) {
+        unknown_option(c, shown);
+        return 0;
+    }
+    if (table[id].kind == KIND_SWITCH) {
+        if (inside) {
+            mox_cli_say("%s takes no value, but '%s' follows it", shown, inside);
+            return 0;
+        }
+        return set_value(o, id, shown, NULL, FROM_FLAG);
+    }
+    if (!inside && argc < 2) {
+        mox_cli_say("%s needs a value: %s %s", shown, shown, table[id].value);
+        return 0;
+    }
+    if (!set_value(o, id, shown, inside ? inside : argv[1], FROM_FLAG)) return 0;
+    return inside ? 1 : 2;
+}
+
+bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv)
+{
+    *o = (mox_cli_options){0};
+    if (!read_environment(o, c)) return false;
+    bool options = true;
+    for (int i = 0; i < argc;) {
+        const char *word = argv[i];
+        if (options && strcmp(word, "--") == 0) {
+            options = false;
+            i++;
+        } else if (options && word[0] == '-' && word[1] != '\0') {
+            const int n = parse_option(o, c, argc - i, argv + i);
+            if (n == 0) return false;
+            i += n;
+        } else if (c->takes_dash && strcmp(word, "-") == 0) {
+            o->dash = true;
+            i++;
+        } else {
+            mox_cli_say("%s takes no argument '%s'%s", c->name, word,
+                        c->takes_dash ? "; a text is given with -p" : "");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- help ------------------------------------------------------------------ */
+
+void mox_cli_help(FILE *to)
+{
+    fputs("moxie runs Mixture-of-Experts language models from their checkpoints.\n\n"
+          "usage: moxie COMMAND [options]\n\n",
+          to);
+    for (const mox_cli_command *c = mox_cli_commands; c->name; c++) fprintf(to, "  %-10s %s\n", c->name, c->summary);
+    fputs("\n`moxie COMMAND --help` lists a command's options.\n", to);
+}
+
+/* The help of one option, folded at blanks into lines of at most 96 columns. */
+static void print_folded(FILE *to, const char *text, int indent)
+{
+    enum { COLUMNS = 96 };
+    int column = indent;
+    for (const char *p = text; *p;) {
+        const int n = (int)strcspn(p, " ");
+        if (column > indent && column + 1 + n > COLUMNS) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+        }
+        column += fprintf(to, "%s%.*s", column > indent ? " " : "", n, p);
+        p += n;
+        p += *p == ' ';
+    }
+    fputc('\n', to);
+}
+
+void mox_cli_help_command(FILE *to, const mox_cli_command *c)
+{
+    enum { INDENT = 32 };
+    fprintf(to, "moxie %s: %s\n\nusage: %s\n\n", c->name, c->summary, c->usage);
+    for (int id = 0; id < N_OPTIONS; id++) {
+        const option_def *d = &table[id];
+        if (!takes(c, d)) continue;
+        char left[NAME_MAX_BYTES], text[512];
+        (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ', d->letter ? d->letter : ' ',
+                       d->letter ? ',' : ' ', d->name, d->value ? " " : "", d->value ? d->value : "");
+        (void)snprintf(text, sizeof text, "%s%s%s%s", d->help, d->fallback ? " (default: " : "",
+                       d->fallback ? d->fallback : "", d->fallback ? ")" : "");
+        fprintf(to, "%-*s", INDENT, left);
+        if (strlen(left) >= INDENT) fprintf(to, "\n%*s", INDENT, "");
+        print_folded(to, text, INDENT);
+    }
+    fputs("\nEvery option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.\n", to);
+}

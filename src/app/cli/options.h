@@ -1,0 +1,90 @@
+/* app/cli/options.h -- the one table of options, and what a command line said.
+ *
+ * Parsing, help and environment names all come from the table in options.c.  An
+ * option's value comes from the command line, else from its environment name
+ * (MOXIE_ and the option in capitals), else from the table's default. */
+#ifndef MOX_APP_CLI_OPTIONS_H
+#define MOX_APP_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum option_id {
+    OPT_MODEL,
+    OPT_PROMPT,
+    OPT_FILE,
+    OPT_TOKENS,
+    OPT_OUT,
+    OPT_RAW,
+    OPT_SPECIAL,
+    OPT_DECODE,
+    OPT_MAX_TOKENS,
+    OPT_TEMP,
+    OPT_TOP_K,
+    OPT_TOP_P,
+    OPT_MIN_P,
+    OPT_SEED,
+    OPT_REPEAT_PENALTY,
+    OPT_PRESENCE_PENALTY,
+    OPT_FREQUENCY_PENALTY,
+    OPT_CHUNK,
+    OPT_STEP,
+    OPT_AGAINST,
+    OPT_CONTEXT,
+    OPT_KV_TYPE,
+    OPT_EXACT,
+    OPT_DEVICE,
+    OPT_ISA,
+    OPT_THREADS,
+    OPT_JSON,
+    OPT_QUIET,
+    OPT_COLOR,
+    OPT_HELP,
+    OPT_VERSION,
+    N_OPTIONS
+} option_id;
+
+/* Where a value came from, weakest first. */
+typedef enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_ENVIRONMENT, FROM_FLAG } option_source;
+
+typedef struct option_value {
+    option_source source;
+    bool on;          /* switches */
+    int64_t number;   /* whole numbers */
+    double real;      /* other numbers */
+    const char *text; /* texts and choices; borrowed from argv or the environment */
+} option_value;
+
+typedef struct mox_cli_options {
+    option_value v[N_OPTIONS];
+    bool dash; /* "-" was given: read standard input */
+} mox_cli_options;
+
+typedef int mox_cli_command_fn(const mox_cli_options *o); /* returns the exit code */
+
+typedef struct mox_cli_command {
+    const char *name, *summary, *usage;
+    mox_cli_command_fn *run;
+    unsigned bit;    /* its bit in the table's lists of commands */
+    bool takes_dash; /* "-" as an argument means standard input */
+} mox_cli_command;
+
+/* All commands, ended by a NULL name. */
+extern const mox_cli_command mox_cli_commands[];
+const mox_cli_command *mox_cli_find_command(const char *name);
+
+/* Fills o from the environment and argv[0, argc), the words after the command.
+ * On a usage error it has been reported and false is returned. */
+bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv);
+
+void mox_cli_help(FILE *to);
+void mox_cli_help_command(FILE *to, const mox_cli_command *c);
+
+/* The entry of a list (ended by NULL) that a misspelt word was most likely meant
+ * to be, or NULL. */
+const char *mox_cli_nearest(const char *word, const char *const *list);
+
+static inline bool mox_cli_given(const mox_cli_options *o, option_id id) { return o->v[id].source > FROM_DEFAULT; }
+
+#endif

@@ -1,0 +1,130 @@
+/* app/cli/session.c -- from options to open handles. */
+#include "app/cli/session.h"
+
+#include "app/cli/commands.h"
+#include "app/cli/message.h"
+#include "app/cli/stop.h"
+#include "base/alloc.h"
+#include "base/file.h"
+
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The demo model beside the program: in the source tree (build/moxie and
+ * models/demo), or where it was installed. */
+static char *find_demo(void)
+{
+    char program[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n > 0) {
+        program[n] = '\0';
+        char *slash = strrchr(program, '/');
+        if (slash) *slash = '\0';
+        char *dir = mox_path_join(program, "../models/demo");
+        if (dir && is_folder(dir)) return dir;
+        mox_free(dir);
+    }
+    char *dir = mox_path_join(MOX_DATA_DIR, "models/demo");
+    if (dir && is_folder(dir)) return dir;
+    mox_free(dir);
+    return NULL;
+}
+
+int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o)
+{
+    const char *name = o->v[OPT_MODEL].text;
+    s->dir = name ? mox_strdup(name) : find_demo();
+    if (!s->dir) {
+        mox_cli_say("the demo model is not installed; name a model with -m FOLDER");
+        return EXIT_MODEL;
+    }
+    if (is_folder(s->dir)) return EXIT_OK;
+    mox_cli_say("%s: no such folder; -m takes a folder with config.json and *.safetensors", s->dir);
+    return EXIT_MODEL;
+}
+
+static void warn(void *user, const char *sentence)
+{
+    const mox_cli_options *o = user;
+    if (!o->v[OPT_QUIET].on) mox_cli_say("warning: %s", sentence);
+}
+
+int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o)
+{
+    mox_err err;
+    const mox_model_opts opts = {.warn = warn, .warn_user = (void *)(uintptr_t)o};
+    return mox_model_open(&s->model, s->dir, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+}
+
+int mox_cli_session_open_tokenizer(mox_cli_session *s)
+{
+    mox_err err;
+    return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+}
+
+bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
+{
+    if (strcmp(o->v[OPT_DEVICE].text, "cpu") != 0) {
+        mox_cli_say("--device %s: this build has only the cpu", o->v[OPT_DEVICE].text);
+        return false;
+    }
+    const char *kv = o->v[OPT_KV_TYPE].text;
+    *out = (mox_context_opts){
+        .n_ctx = mox_cli_given(o, OPT_CONTEXT) ? o->v[OPT_CONTEXT].number : n_ctx,
+        .n_threads = (int32_t)o->v[OPT_THREADS].number,
+        .exact = o->v[OPT_EXACT].on,
+        .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : MOX_KV_F16,
+        .isa = o->v[OPT_ISA].text,
+    };
+    return true;
+}
+
+int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx)
+{
+    mox_err err;
+    mox_context_opts opts;
+    if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
+    if (mox_context_create(&s->context, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (mox_seq_create(&s->seq, s->context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    mox_cli_stop_catch();
+    return EXIT_OK;
+}
+
+void mox_cli_session_close(mox_cli_session *s)
+{
+    mox_seq_destroy(&s->seq);
+    mox_context_destroy(&s->context);
+    mox_tokenizer_close(&s->tokenizer);
+    mox_model_close(&s->model);
+    mox_free(s->dir);
+    *s = (mox_cli_session){0};
+}
+
+int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, const char *text, size_t n,
+                           mox_tokens *out)
+{
+    mox_err err;
+    const unsigned flags = o->v[OPT_SPECIAL].on ? MOX_ENCODE_SPECIAL : MOX_ENCODE_PLAIN;
+    return mox_tokenizer_encode(s->tokenizer, text, n, flags, out, &err) == MOX_OK ? EXIT_OK
+                                                                                   : mox_cli_fail_running(&err);
+}
+
+int mox_cli_session_begin(const mox_cli_session *s, mox_tokens *out)
+{
+    if (!mox_tokenizer_adds_bos(s->tokenizer)) return EXIT_OK;
+    mox_err err;
+    size_t n;
+    const char *bos = mox_tokenizer_bytes(s->tokenizer, mox_tokenizer_bos_id(s->tokenizer), &n);
+    if (!bos) return EXIT_OK;
+    return mox_tokenizer_encode(s->tokenizer, bos, n, MOX_ENCODE_SPECIAL, out, &err) == MOX_OK
+               ? EXIT_OK
+               : mox_cli_fail_running(&err);
+}

@@ -1,0 +1,38 @@
+/* app/cli/session.h -- opening what the options name: model, tokenizer, context.
+ *
+ * Every function returns EXIT_OK, or the exit code after saying what is wrong. */
+#ifndef MOX_APP_CLI_SESSION_H
+#define MOX_APP_CLI_SESSION_H
+
+#include "app/cli/options.h"
+#include "moxie.h"
+#include "moxie/text.h"
+
+/* Zero-initialise; mox_cli_session_close takes back whatever was opened. */
+typedef struct mox_cli_session {
+    char *dir;
+    mox_model *model;
+    mox_tokenizer *tokenizer;
+    mox_context *context;
+    mox_seq *seq;
+} mox_cli_session;
+
+/* Finds the folder.  The others need it first. */
+int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o);
+int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o);
+int mox_cli_session_open_tokenizer(mox_cli_session *s);
+/* One sequence of n_ctx positions (0: the library's choice) with the options'
+ * settings; signals ask first from here on. */
+int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx);
+void mox_cli_session_close(mox_cli_session *s);
+
+/* The options' settings for a context; false, and said, when there is no such device. */
+bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out);
+
+/* Appends the ids of text, with --special in force. */
+int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, const char *text, size_t n,
+                           mox_tokens *out);
+/* Appends the BOS that the tokenizer wants in front of every text, if it wants one. */
+int mox_cli_session_begin(const mox_cli_session *s, mox_tokens *out);
+
+#endif

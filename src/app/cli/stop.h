@@ -1,0 +1,16 @@
+/* app/cli/stop.h -- Ctrl-C and SIGTERM.
+ *
+ * The first one asks: the running step is cancelled and the command ends with
+ * what it has.  The second one ends the program at once. */
+#ifndef MOX_APP_CLI_STOP_H
+#define MOX_APP_CLI_STOP_H
+
+#include "moxie.h"
+
+/* From here on signals ask first.  Before, they end the program as usual. */
+void mox_cli_stop_catch(void);
+/* For mox_step_opts.  Commands may raise it too. */
+mox_cancel *mox_cli_stop_flag(void);
+int mox_cli_stop_signal(void); /* the signal that asked, 0 when none did */
+
+#endif

@@ -1,0 +1,45 @@
+/* app/cli/terminal.c -- terminals, colour conventions, closed streams. */
+#include "app/cli/terminal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+void mox_cli_terminal_init(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) != -1) continue;
+        /* opened the wrong way round on purpose: use of the stream must fail */
+        if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) return;
+    }
+}
+
+bool mox_cli_stdin_is_terminal(void) { return isatty(STDIN_FILENO); }
+bool mox_cli_stdout_is_terminal(void) { return isatty(STDOUT_FILENO); }
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+static bool term_is_capable(void) { return is_set("TERM") && strcmp(getenv("TERM"), "dumb") != 0; }
+
+bool mox_cli_stderr_can_redraw(void) { return isatty(STDERR_FILENO) && term_is_capable(); }
+
+int mox_cli_stderr_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
+}
+
+bool mox_cli_use_color(const char *choice)
+{
+    if (strcmp(choice, "auto") != 0) return strcmp(choice, "on") == 0;
+    if (is_set("NO_COLOR")) return false;
+    if (is_set("CLICOLOR_FORCE") && strcmp(getenv("CLICOLOR_FORCE"), "0") != 0) return true;
+    return mox_cli_stdout_is_terminal() && term_is_capable();
+}

@@ -1,0 +1,20 @@
+/* app/cli/terminal.h -- what the standard streams are connected to. */
+#ifndef MOX_APP_CLI_TERMINAL_H
+#define MOX_APP_CLI_TERMINAL_H
+
+#include <stdbool.h>
+
+/* Occupies descriptors 0 to 2 where they are closed, so that no file of ours can
+ * take their place; writing to such a stream still fails. */
+void mox_cli_terminal_init(void);
+
+bool mox_cli_stdin_is_terminal(void);
+bool mox_cli_stdout_is_terminal(void);
+/* A terminal whose cursor can be moved back: not TERM=dumb or unset. */
+bool mox_cli_stderr_can_redraw(void);
+int mox_cli_stderr_columns(void); /* at least 1 */
+
+/* choice is "auto", "on" or "off"; auto honours NO_COLOR and CLICOLOR_FORCE. */
+bool mox_cli_use_color(const char *choice);
+
+#endif

@@ -1,0 +1,115 @@
+/* ops/matmul.c -- checked entries of products with weights. */
+#include "ops/entry.h"
+
+/* Rows of weights that one thread takes at a time: enough of them that claiming is
+ * cheap, and a multiple of 8 because kernels go through rows in such steps. */
+static int64_t row_grain(int64_t cols, int64_t tokens)
+{
+    const int64_t rows = 65536 / mox_max_i64(cols, 1) / mox_min_i64(mox_max_i64(tokens, 1), 64);
+    return (mox_max_i64(rows, 1) + 7) / 8 * 8;
+}
+
+mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err)
+{
+    const mox_check c = {"matmul", err};
+    MOX_TRY(mox_check_size(&c, "n", a->n, 0));
+    MOX_TRY(mox_check_mat(&c, "w", &a->w));
+    MOX_TRY(mox_check_vec(&c, "bias", &a->bias, a->w.rows, true));
+    MOX_TRY(mox_check_rows(&c, "x", a->x, a->n, a->w.cols, a->x_stride));
+    MOX_TRY(mox_check_rows(&c, "y", a->y, a->n, a->w.rows, a->y_stride));
+    if (a->n > 0) mox_run_matmul(e, a, a->w.rows, row_grain(a->w.cols, a->n));
+    return MOX_OK;
+}
+
+/* What the two grouped operations have in common. */
+typedef struct groups {
+    int64_t n;
+    const mox_mat *w, *w2; /* w2 may be NULL */
+    const int64_t *offsets;
+    const int32_t *x_row, *y_row;
+    const float *x, *y;
+    int64_t x_stride, y_stride, n_x_rows, n_y_rows;
+} groups;
+
+static mox_status check_shapes(const mox_check *c, const char *name, const mox_mat *w, const groups *g)
+{
+    for (int64_t i = 0; i < g->n; i++) {
+        MOX_TRY(mox_check_mat(c, name, &w[i]));
+        if (w[i].rows != g->w[0].rows || w[i].cols != g->w[0].cols)
+            return mox_refuse(c, MOX_E_ARG, "%s[%lld] is [%lld, %lld], not [%lld, %lld] as the first matrix", name,
+                              (long long)i, (long long)w[i].rows, (long long)w[i].cols, (long long)g->w[0].rows,
+                              (long long)g->w[0].cols);
+    }
+    return MOX_OK;
+}
+
+/* A row list, or for NULL the pairs themselves, stays inside its buffer. */
+static mox_status check_row_list(const mox_check *c, const char *name, const int32_t *list, int64_t n_pairs,
+                                 int64_t bound)
+{
+    if (list) return mox_check_ids(c, name, list, n_pairs, bound);
+    if (n_pairs <= bound) return MOX_OK;
+    return mox_refuse(c, MOX_E_ARG, "%s: %lld pairs but only %lld rows", name, (long long)n_pairs, (long long)bound);
+}
+
+/* *units is 0 when there is nothing to do. */
+static mox_status check_groups(const mox_check *c, const groups *g, int64_t *units, int64_t *grain)
+{
+    *units = 0;
+    *grain = 1;
+    MOX_TRY(mox_check_size(c, "n_groups", g->n, 0));
+    if (g->n == 0) return MOX_OK;
+    MOX_TRY(mox_check_array(c, "offsets", g->offsets, g->n, (int64_t)sizeof *g->offsets));
+    MOX_TRY(mox_check_array(c, g->w2 ? "gate" : "w", g->w, g->n, (int64_t)sizeof *g->w));
+    MOX_TRY(check_shapes(c, g->w2 ? "gate" : "w", g->w, g));
+    if (g->w2) MOX_TRY(check_shapes(c, "up", g->w2, g));
+    if (g->offsets[0] != 0) return mox_refuse(c, MOX_E_ARG, "offsets do not begin with 0");
+    for (int64_t i = 0; i < g->n; i++)
+        if (g->offsets[i + 1] < g->offsets[i])
+            return mox_refuse(c, MOX_E_ARG, "offsets[%lld] is less than the one before it", (long long)i + 1);
+    const int64_t n_pairs = g->offsets[g->n], rows = g->w[0].rows, cols = g->w[0].cols;
+    MOX_TRY(mox_check_rows(c, "x", g->x, g->n_x_rows, cols, g->x_stride));
+    MOX_TRY(mox_check_rows(c, "y", g->y, g->n_y_rows, rows, g->y_stride));
+    MOX_TRY(check_row_list(c, "x_row", g->x_row, n_pairs, g->n_x_rows));
+    MOX_TRY(check_row_list(c, "y_row", g->y_row, n_pairs, g->n_y_rows));
+    MOX_TRY(mox_check_product(c, "w", g->n, rows, units));
+    *grain = row_grain(cols, n_pairs / g->n);
+    if (n_pairs == 0) *units = 0;
+    return MOX_OK;
+}
+
+mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_args *a, mox_err *err)
+{
+    const mox_check c = {"matmul_grouped", err};
+    const groups g = {a->n_groups, a->w,        NULL,        a->offsets,  a->x_row,   a->y_row,
+                      a->x,        a->y,        a->x_stride, a->y_stride, a->n_x_rows, a->n_y_rows};
+    int64_t units, grain;
+    MOX_TRY(check_groups(&c, &g, &units, &grain));
+    mox_run_matmul_grouped(e, a, units, grain);
+    return MOX_OK;
+}
+
+mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_args *a, mox_err *err)
+{
+    const mox_check c = {"gate_up_swiglu", err};
+    MOX_TRY(mox_check_size(&c, "n_groups", a->n_groups, 0));
+    MOX_TRY(mox_check_array(&c, "up", a->up, a->n_groups, (int64_t)sizeof *a->up));
+    const groups g = {a->n_groups, a->gate,     a->up,       a->offsets,  a->x_row,   a->y_row,
+                      a->x,        a->y,        a->x_stride, a->y_stride, a->n_x_rows, a->n_y_rows};
+    int64_t units, grain;
+    MOX_TRY(check_groups(&c, &g, &units, &grain));
+    mox_run_gate_up_swiglu(e, a, units, grain);
+    return MOX_OK;
+}
+
+mox_status mox_op_embed(const mox_exec *e, const mox_embed_args *a, mox_err *err)
+{
+    const mox_check c = {"embed", err};
+    MOX_TRY(mox_check_size(&c, "n", a->n, 0));
+    MOX_TRY(mox_check_mat(&c, "table", &a->table));
+    MOX_TRY(mox_check_i32(&c, "ids", a->ids, a->n));
+    MOX_TRY(mox_check_rows(&c, "out", a->out, a->n, a->table.cols, a->out_stride));
+    MOX_TRY(mox_check_ids(&c, "ids", a->ids, a->n, a->table.rows));
+    if (a->table.cols > 0) mox_run_embed(e, a, a->n, 1);
+    return MOX_OK;
+}

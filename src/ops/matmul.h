@@ -1,0 +1,63 @@
+/* ops/matmul.h -- products of activations with stored weights. */
+#ifndef MOX_OPS_MATMUL_H
+#define MOX_OPS_MATMUL_H
+
+#include "ops/exec.h"
+
+/* y[t, r] = sum_c W[r, c] x[t, c] + bias[r],  t < n, any layout of W.
+ * x [n, cols], y [n, rows].  Unit: a row of W.  R64.  Class D; one token gives
+ * the same bytes alone and in a batch (B) on the reference. */
+typedef struct mox_matmul_args {
+    mox_mat w;
+    const float *x;
+    float *y;
+    int64_t n, x_stride, y_stride;
+    mox_vec bias; /* type NONE: no bias; else n == rows */
+} mox_matmul_args;
+mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err);
+
+/* The product for many weight matrices of one shape at once: the experts of a
+ * layer.  Group g owns the pairs [offsets[g], offsets[g+1]); pair p reads row
+ * x_row[p] of x and writes row y_row[p] of y.  NULL for a row list means row p.
+ *   y[y_row[p], r] = sum_c w[g][r, c] x[x_row[p], c]
+ * All w[g] have the same rows and cols (layouts may differ).  n_x_rows and
+ * n_y_rows bound the row lists.  Unit: (group, row) = g * rows + r.  R64.
+ * Class D; each group gives the bytes of mox_op_matmul (B on the reference). */
+typedef struct mox_matmul_grouped_args {
+    int64_t n_groups;
+    const mox_mat *w;       /* [n_groups] */
+    const int64_t *offsets; /* [n_groups + 1], ascending from 0 */
+    const int32_t *x_row, *y_row;
+    const float *x;
+    float *y;
+    int64_t x_stride, y_stride;
+    int64_t n_x_rows, n_y_rows;
+} mox_matmul_grouped_args;
+mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_args *a, mox_err *err);
+
+/* y = silu(gate x) * (up x), x read once, over groups as above; n_groups = 1 with
+ * offsets {0, n} is the plain feed-forward.  gate[g] and up[g] have one shape.
+ * Unit: (group, row).  R64.  Class D on both dots, then P. */
+typedef struct mox_gate_up_swiglu_args {
+    int64_t n_groups;
+    const mox_mat *gate, *up; /* [n_groups] each */
+    const int64_t *offsets;
+    const int32_t *x_row, *y_row;
+    const float *x;
+    float *y;
+    int64_t x_stride, y_stride;
+    int64_t n_x_rows, n_y_rows;
+} mox_gate_up_swiglu_args;
+mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_args *a, mox_err *err);
+
+/* out[t, :] = row ids[t] of table, decoded.  An id outside [0, rows) is MOX_E_ARG
+ * and nothing is written.  Unit: a token.  Class P (E for unquantized tables). */
+typedef struct mox_embed_args {
+    mox_mat table; /* [V, D] */
+    const int32_t *ids;
+    float *out;
+    int64_t n, out_stride;
+} mox_embed_args;
+mox_status mox_op_embed(const mox_exec *e, const mox_embed_args *a, mox_err *err);
+
+#endif

@@ -1,0 +1,88 @@
+/* ops/mla.h -- multi-head latent attention in its folded form.
+ *
+ * The cache keeps one latent vector c [rank] and one rotated key [rope] per
+ * position for all heads.  With K_h, V_h the two blocks of kv_b_proj,
+ *   score = scale (K_h^T q_nope . c_j + q_pe . k_pe_j),  out_h = V_h sum_j p_j c_j.
+ * scale = (nope + rope)^-1/2 times the square of YaRN's magnitude. */
+#ifndef MOX_OPS_MLA_H
+#define MOX_OPS_MLA_H
+
+#include "ops/attention.h"
+
+/* q_full [n, heads, nope + rope] -> q_nope [n, heads, nope], q_pe [n, heads, rope];
+ * kv [n, rank + rope] -> latent [n, rank], k_pe [n, rope].  Unit: a token.  Class E. */
+typedef struct mox_mla_split_args {
+    const float *q_full, *kv;
+    float *q_nope, *q_pe, *latent, *k_pe;
+    int64_t n, heads, nope, rope, rank;
+} mox_mla_split_args;
+mox_status mox_op_mla_split(const mox_exec *e, const mox_mla_split_args *a, mox_err *err);
+
+/* out[t, h, c] = sum_i q_nope[t, h, i] K_h[i, c],  c < rank.  w holds, for head h,
+ *   by_rank = false: K_h itself, rows h * head_rows .. + nope of [*, rank]
+ *                    (kv_b_proj; head_rows = nope + v_dim): contracts over rows
+ *   by_rank = true:  its transpose, rows h * rank .. + rank of [*, nope] (embed_q).
+ * Unit: a head.  R64.  Class D. */
+typedef struct mox_mla_q_absorb_args {
+    mox_mat w;
+    bool by_rank;
+    int64_t head_rows; /* rows of w from one head to the next */
+    const float *q_nope;
+    float *out;
+    int64_t n, heads, nope, rank;
+} mox_mla_q_absorb_args;
+mox_status mox_op_mla_q_absorb(const mox_exec *e, const mox_mla_q_absorb_args *a, mox_err *err);
+
+/* out[t, h, f] = sum_c ctx[t, h, c] W[h * head_rows + row0 + f, c],  f < v_dim.
+ * kv_b_proj: head_rows = nope + v_dim, row0 = nope; unembed_out: v_dim and 0.
+ * Unit: (head, f) = h * v_dim + f.  R64.  Class D. */
+typedef struct mox_mla_out_args {
+    mox_mat w; /* [*, rank] */
+    int64_t head_rows, row0;
+    const float *ctx;
+    float *out;
+    int64_t n, heads, v_dim, rank;
+} mox_mla_out_args;
+mox_status mox_op_mla_out(const mox_exec *e, const mox_mla_out_args *a, mox_err *err);
+
+/* ctx[row, h, :] = sum_j softmax_j(scale (q[row, h] . c_j + q_pe[row, h] . k_pe_j)) c_j,
+ * causal, over the caches of each span (heads stride unused: one head).
+ * Unit: (row, head).  R64.  Class S. */
+typedef struct mox_mla_attention_args {
+    const float *q;    /* [rows, heads, rank], absorbed */
+    const float *q_pe; /* [rows, heads, rope], rotated  */
+    float *ctx;        /* [rows, heads, rank] */
+    mox_cache latent, k_pe;
+    const mox_span *spans;
+    int64_t n_spans;
+    int64_t heads, rank, rope;
+    float scale;
+} mox_mla_attention_args;
+mox_status mox_op_mla_attention(const mox_exec *e, const mox_mla_attention_args *a, mox_err *err);
+
+/* The same for one query token over keys [begin, end), tile after tile, with the
+ * running maximum, denominator and unnormalised sum of each head kept outside:
+ * caches longer than any one kernel's memory.  first: the state is not read.  An
+ * empty tile changes nothing (and initialises the state when first).
+ * Unit: a head.  R64 inside a tile, state f32.  Class S after finish. */
+typedef struct mox_mla_tile_args {
+    const float *q, *q_pe;  /* [heads, rank], [heads, rope] */
+    mox_cache latent, k_pe; /* one page */
+    int64_t begin, end;
+    int64_t heads, rank, rope;
+    float scale;
+    bool first;
+    float *max, *denom; /* [heads] */
+    float *sum;         /* [heads, rank] */
+} mox_mla_tile_args;
+mox_status mox_op_mla_tile(const mox_exec *e, const mox_mla_tile_args *a, mox_err *err);
+
+/* ctx = sum / denom, or 0 where denom is 0.  Unit: a head.  Class P. */
+typedef struct mox_mla_finish_args {
+    const float *denom, *sum;
+    float *ctx;
+    int64_t heads, rank;
+} mox_mla_finish_args;
+mox_status mox_op_mla_finish(const mox_exec *e, const mox_mla_finish_args *a, mox_err *err);
+
+#endif

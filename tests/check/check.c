@@ -1,0 +1,212 @@
+/* tests/check/check.c -- the program: walks operations x ISA levels.
+ *
+ *   check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--list]
+ *
+ * Every test runs in a process of its own, so that a crash or a hang in a kernel is
+ * the failure of that test and not of the run.  --planted turns the question round:
+ * with each planted bug in place of the kernel the tests must fail, which proves
+ * that they look closely enough. */
+#include "check.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SECONDS_MAX = 120, POOL_THREADS = 2 };
+
+ck_state ck;
+
+static const ck_op *const tables[] = {ck_ops_matmul, ck_ops_pointwise, ck_ops_router, ck_ops_moe,
+    ck_ops_norm, ck_ops_rope, ck_ops_attention, ck_ops_cache, ck_ops_mla, ck_ops_deltanet,
+    ck_ops_delta_rule, ck_ops_layer};
+enum { N_TABLES = sizeof tables / sizeof *tables };
+
+static struct {
+    const char *glob, *level;
+    uint64_t seed;
+    bool bench, planted, list;
+} options = {.glob = "*", .seed = 1};
+
+static int n_passed, n_failed, n_skipped;
+
+static bool wanted(const ck_op *op) { return fnmatch(options.glob, op->name, 0) == 0; }
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* In the child: the whole life of one test. */
+static int run_test(const ck_op *op, int level, ck_plant_fn *plant)
+{
+    const struct rlimit no_core = {0, 0};
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)alarm(SECONDS_MAX);
+    mox_kern kern, ref;
+    mox_kern_init(&kern, level);
+    mox_kern_init(&ref, 0);
+    if (plant) plant(&kern);
+    mox_pool *pool = NULL;
+    if (mox_pool_create(&pool, POOL_THREADS, NULL) != MOX_OK) return 1;
+    ck = (ck_state){.exec = {&kern, pool}, .ref = {&ref, NULL}, .at_ref = level == 0};
+    const ck_where where = {op->name, mox_isa_name(level), options.seed, plant != NULL};
+    ck_begin(&where);
+    op->test();
+    ck_end();
+    if (options.bench && op->bench && !plant) {
+        ck_begin(&where);
+        op->bench();
+        ck_end();
+    }
+    mox_pool_destroy(&pool);
+    return 0;
+}
+
+/* True when the test ran to its end without a failure. */
+static bool passes(const ck_op *op, int level, ck_plant_fn *plant)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child < 0) {
+        printf("FAIL %s: no process: %s\n", op->name, strerror(errno));
+        return false;
+    }
+    if (child == 0) {
+        if (plant && !freopen("/dev/null", "w", stderr)) _exit(1); /* a planted crash is not news */
+        exit(run_test(op, level, plant));
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    if (WIFSIGNALED(status) && !plant)
+        printf("FAIL %s at %s, seed %llu: killed by signal %d (%s)\n", op->name, mox_isa_name(level),
+               (unsigned long long)options.seed, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void check_level(int level)
+{
+    for (int t = 0; t < N_TABLES; t++)
+        for (const ck_op *op = tables[t]; op->name; op++) {
+            if (!wanted(op)) continue;
+            if (!mox_isa_available(level)) {
+                n_skipped++;
+                continue;
+            }
+            const double start = seconds();
+            const bool passed = passes(op, level, NULL);
+            *(passed ? &n_passed : &n_failed) += 1;
+            printf("%-4s %-6s %-28s %6.2f s\n", passed ? "ok" : "FAIL", mox_isa_name(level), op->name,
+                   seconds() - start);
+        }
+}
+
+static void check_plants(void)
+{
+    for (int t = 0; t < N_TABLES; t++)
+        for (const ck_op *op = tables[t]; op->name; op++) {
+            if (!wanted(op)) continue;
+            const int most = (int)(sizeof op->plants / sizeof *op->plants);
+            int n = 0;
+            for (; n < most && op->plants[n]; n++) {
+                const bool caught = !passes(op, 0, op->plants[n]);
+                *(caught ? &n_passed : &n_failed) += 1;
+                if (!caught) printf("FAIL %s: planted bug %d was not caught\n", op->name, n + 1);
+            }
+            if (n > 0) continue;
+            printf("FAIL %s: has no planted bug\n", op->name);
+            n_failed++;
+        }
+    printf("%d of %d planted bugs caught\n", n_passed, n_passed + n_failed);
+}
+
+static bool tested(const char *name)
+{
+    for (int t = 0; t < N_TABLES; t++)
+        for (const ck_op *op = tables[t]; op->name; op++)
+            if (strcmp(op->name, name) == 0) return true;
+    return false;
+}
+
+/* Every slot of the kernel table has a test. */
+static void check_complete(void)
+{
+    static const char *const names[] = {
+#define NAME(op, args) #op,
+        MOX_KERN_LIST(NAME)
+#undef NAME
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!tested(names[i])) {
+            printf("FAIL %s: has no test\n", names[i]);
+            n_failed++;
+        }
+}
+
+static void list_all(void)
+{
+    for (int level = 0; level < mox_isa_count(); level++)
+        printf("level %s%s\n", mox_isa_name(level), mox_isa_available(level) ? "" : " (not on this processor)");
+    for (int t = 0; t < N_TABLES; t++)
+        for (const ck_op *op = tables[t]; op->name; op++)
+            if (wanted(op)) printf("%s\n", op->name);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--list]\n");
+    return 2;
+}
+
+static bool parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        char *end = NULL;
+        if (strcmp(argv[i], "--bench") == 0) options.bench = true;
+        else if (strcmp(argv[i], "--planted") == 0) options.planted = true;
+        else if (strcmp(argv[i], "--list") == 0) options.list = true;
+        else if (!value) return false;
+        else if (strcmp(argv[i], "--test") == 0) options.glob = argv[++i];
+        else if (strcmp(argv[i], "--level") == 0) options.level = argv[++i];
+        else if (strcmp(argv[i], "--seed") == 0) {
+            options.seed = strtoull(argv[++i], &end, 10);
+            if (end == value || *end) return false;
+        } else return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    if (!parse(argc, argv)) return usage();
+    if (options.list) {
+        list_all();
+        return 0;
+    }
+    printf("seed %llu\n", (unsigned long long)options.seed);
+    if (options.planted) {
+        check_plants();
+    } else {
+        bool any = false;
+        for (int level = 0; level < mox_isa_count(); level++)
+            if (!options.level || strcmp(options.level, mox_isa_name(level)) == 0) {
+                check_level(level);
+                any = true;
+            }
+        if (!any) {
+            fprintf(stderr, "check: there is no level %s\n", options.level);
+            return 2;
+        }
+        if (strcmp(options.glob, "*") == 0) check_complete();
+    }
+    printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
+    return n_failed == 0 && n_passed > 0 ? 0 : 1;
+}

@@ -1,0 +1,345 @@
+/* tests/check/check_attention.c -- attention over caches of every shape.
+ *
+ * The oracle writes all scores down, softmaxes them by the book and sums the values
+ * in double, from plain arrays that know nothing of pages. */
+#include "caches.h"
+
+typedef struct problem {
+    int64_t heads, kv_heads, dim, v_dim, kv_len, n; /* the last n positions are queries */
+    int64_t window;
+    bool everything;    /* not causal */
+    float scale;        /* 0: dim^-1/2 */
+    const float *sinks; /* [heads] or NULL */
+    float *q;           /* [n, heads, dim] */
+    float *k, *v;       /* [kv_len, kv_heads, dim or v_dim] */
+} problem;
+
+static problem randomised(problem p)
+{
+    if (!p.v_dim) p.v_dim = p.dim;
+    if (p.scale == 0.0f) p.scale = (float)(1.0 / sqrt((double)p.dim));
+    p.q = ck_random(p.n * p.heads * p.dim, 1.5f);
+    p.k = ck_random(p.kv_len * p.kv_heads * p.dim, 1.5f);
+    p.v = ck_random(p.kv_len * p.kv_heads * p.v_dim, 1.0f);
+    ck_label("heads %lld/%lld, dim %lld/%lld, keys %lld, queries %lld, window %lld", (long long)p.heads,
+             (long long)p.kv_heads, (long long)p.dim, (long long)p.v_dim, (long long)p.kv_len, (long long)p.n,
+             (long long)p.window);
+    return p;
+}
+
+static double *oracle(const problem *p, mox_dtype type)
+{
+    double *want = or_zeros(p->n * p->heads * p->v_dim), *scores = or_zeros(p->kv_len);
+    for (int64_t i = 0; i < p->n; i++)
+        for (int64_t h = 0; h < p->heads; h++) {
+            const int64_t pos = p->kv_len - p->n + i, kv = h * p->kv_heads / p->heads;
+            const int64_t last = p->everything ? p->kv_len - 1 : pos;
+            const int64_t first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+            for (int64_t j = first; j <= last; j++) {
+                double dot = 0.0;
+                for (int64_t d = p->dim - 1; d >= 0; d--)
+                    dot += (double)p->q[(i * p->heads + h) * p->dim + d] *
+                           (double)or_round(p->k[(j * p->kv_heads + kv) * p->dim + d], type);
+                scores[j - first] = (double)p->scale * dot;
+            }
+            book_softmax(scores, last - first + 1, p->sinks ? (double)p->sinks[h] : -INFINITY);
+            for (int64_t j = last; j >= first; j--)
+                for (int64_t d = 0; d < p->v_dim; d++)
+                    want[(i * p->heads + h) * p->v_dim + d] +=
+                        scores[j - first] * (double)or_round(p->v[(j * p->kv_heads + kv) * p->v_dim + d], type);
+        }
+    return want;
+}
+
+static mox_attention_args args_of(const problem *p, const test_cache *k, const test_cache *v,
+                                  const mox_span *span, float *out)
+{
+    return (mox_attention_args){
+        .q = p->q, .out = out, .k = k->c, .v = v->c, .spans = span, .n_spans = 1, .heads = p->heads,
+        .kv_heads = p->kv_heads, .dim = p->dim, .v_dim = p->v_dim, .q_stride = p->heads * p->dim,
+        .q_head_stride = p->dim, .out_stride = p->heads * p->v_dim, .out_head_stride = p->v_dim, .scale = p->scale,
+        .causal = !p->everything, .window = p->window, .sinks = p->sinks};
+}
+
+/* All queries in one span, over a cache of that shape. */
+static float *attend(const problem *p, cache_shape s)
+{
+    mox_err err;
+    const test_cache k = filled_cache(s, NULL, p->k, p->kv_len, p->kv_heads, p->dim);
+    const test_cache v = filled_cache(s, k.pages, p->v, p->kv_len, p->kv_heads, p->v_dim);
+    float *out = ck_f32(p->n * p->heads * p->v_dim);
+    const mox_span span = {.n = p->n, .pos0 = p->kv_len - p->n, .pages = k.pages, .n_pages = k.n_pages};
+    const mox_attention_args a = args_of(p, &k, &v, &span, out);
+    ck_ok(mox_op_attention(&ck.exec, &a, &err), &err);
+    return out;
+}
+
+static double value_scale(const problem *p)
+{
+    double max = 0.0;
+    for (int64_t i = 0; i < p->kv_len * p->kv_heads * p->v_dim; i++) max = fmax(max, fabs((double)p->v[i]));
+    return max;
+}
+
+static float *checked(const problem *p, cache_shape s)
+{
+    float *out = attend(p, s);
+    ck_class_s(out, oracle(p, s.type), p->n * p->heads * p->v_dim, value_scale(p), "out");
+    return out;
+}
+
+/* The same bytes on the reference, class S elsewhere: a faster kernel may sum the
+ * keys of a page first. */
+static void same(const float *got, const float *want, int64_t n, double scale, const char *what)
+{
+    if (ck.at_ref) ck_exact(got, want, n * 4, what);
+    else ck_class_s(got, or_widen(want, n), n, scale, what);
+}
+
+static const cache_shape plain = {.type = MOX_DT_F32};
+
+static void sizes(void)
+{
+    static const int64_t lens[] = {1, 31, 32, 33, 4097}, groups[] = {1, 4, 8, 16};
+    static const int64_t dims[] = {64, 128, 256, 576, 77, 1, 1030};
+    for (int l = 0; l < 5; l++)
+        for (int g = 0; g < 4; g++) {
+            const problem p = randomised((problem){.heads = 2 * groups[g], .kv_heads = 2, .dim = 64,
+                                                   .kv_len = lens[l], .n = 1});
+            checked(&p, plain);
+        }
+    for (int d = 0; d < 7; d++) {
+        const problem p = randomised((problem){.heads = 6, .kv_heads = 2, .dim = dims[d], .kv_len = 37, .n = 5});
+        checked(&p, plain);
+    }
+    problem p = randomised((problem){.heads = 4, .kv_heads = 1, .dim = 192, .v_dim = 128, .kv_len = 40, .n = 40});
+    checked(&p, plain);
+    p = randomised((problem){.heads = 2, .kv_heads = 2, .dim = 16, .v_dim = 1100, .kv_len = 20, .n = 3});
+    checked(&p, plain);
+}
+
+static void shapes(void)
+{
+    static const cache_shape all[] = {
+        {MOX_DT_F32, 0, false}, {MOX_DT_F32, 0, true},  {MOX_DT_F32, 1, false}, {MOX_DT_F32, 5, true},
+        {MOX_DT_F32, 16, false}, {MOX_DT_F32, 64, true}, {MOX_DT_F16, 0, false}, {MOX_DT_F16, 5, true},
+        {MOX_DT_F16, 16, false}};
+    const problem p = randomised((problem){.heads = 8, .kv_heads = 2, .dim = 64, .v_dim = 48, .kv_len = 67, .n = 9});
+    problem rounded = p; /* what an f16 cache keeps, kept in f32 */
+    rounded.k = or_copy(p.k, 67 * 2 * 64);
+    rounded.v = or_copy(p.v, 67 * 2 * 48);
+    for (int64_t i = 0; i < 67 * 2 * 64; i++) rounded.k[i] = or_round(p.k[i], MOX_DT_F16);
+    for (int64_t i = 0; i < 67 * 2 * 48; i++) rounded.v[i] = or_round(p.v[i], MOX_DT_F16);
+    const float *whole = checked(&p, plain), *half = checked(&rounded, plain);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ck_label("type %s, page_len %lld, %s-major", mox_dtype_name(all[i].type), (long long)all[i].page_len,
+                 all[i].head_major ? "head" : "token");
+        same(checked(&p, all[i]), all[i].type == MOX_DT_F16 ? half : whole, 9 * 8 * 48, value_scale(&p),
+             "shape");
+    }
+}
+
+/* A causal chunk at pos0 > 0 is the tokens one by one. */
+static void chunks(void)
+{
+    problem p = randomised((problem){.heads = 4, .kv_heads = 2, .dim = 32, .kv_len = 50, .n = 17});
+    const float *chunk = checked(&p, plain);
+    problem one = p;
+    one.n = 1;
+    for (int64_t i = 0; i < 17; i++) {
+        one.q = p.q + i * 4 * 32, one.kv_len = 33 + i + 1;
+        same(attend(&one, plain), chunk + i * 4 * 32, 4 * 32, value_scale(&p), "one token");
+    }
+}
+
+static void masks(void)
+{
+    static const int64_t windows[] = {1, 2, 31, 32, 33, 128, 1000, INT64_MAX};
+    for (int w = 0; w < 8; w++) {
+        problem p = randomised((problem){.heads = 4, .kv_heads = 4, .dim = 24, .kv_len = 70, .n = 40,
+                                         .window = windows[w]});
+        checked(&p, (cache_shape){MOX_DT_F32, 8, false});
+        p.everything = true;
+        checked(&p, plain);
+    }
+    problem p = randomised((problem){.heads = 4, .kv_heads = 2, .dim = 24, .kv_len = 30, .n = 30,
+                                     .everything = true});
+    checked(&p, plain);
+}
+
+static void sinks(void)
+{
+    float logits[4] = {-3.0f, 0.0f, 4.0f, 300.0f};
+    problem p = randomised((problem){.heads = 4, .kv_heads = 2, .dim = 64, .kv_len = 45, .n = 6, .window = 20});
+    const float *without = checked(&p, plain);
+    p.sinks = logits;
+    checked(&p, plain);
+    for (int h = 0; h < 4; h++) logits[h] = -INFINITY;
+    same(checked(&p, plain), without, 6 * 4 * 64, value_scale(&p), "sinks of -inf are none");
+}
+
+/* Scores that break sentinels and single precision exponentials. */
+static void extremes(void)
+{
+    problem p = randomised((problem){.heads = 2, .kv_heads = 1, .dim = 8, .kv_len = 21, .n = 4, .scale = 900.0f});
+    checked(&p, plain); /* one key takes all */
+    for (int64_t i = 0; i < 4 * 2 * 8; i++) p.q[i] = 1e16f;
+    for (int64_t i = 0; i < 21 * 8; i++) p.k[i] = -1e16f * (1.0f + (float)(i / 8 % 5));
+    p.scale = 1.0f;
+    ck_label("scores around -1e33");
+    checked(&p, plain);
+    for (int64_t i = 0; i < 21 * 8; i++) p.k[i] = -INFINITY;
+    ck_label("all scores -inf: nothing is seen");
+    const float *out = attend(&p, plain);
+    for (int64_t i = 0; i < 4 * 2 * 8; i++) ck_true(out[i] == 0.0f, "a row without a key is 0");
+    p = randomised((problem){.heads = 2, .kv_heads = 1, .dim = 8, .kv_len = 21, .n = 2});
+    p.k[3 * 8 + 5] = NAN;
+    ck_label("a NaN key shows");
+    out = attend(&p, plain);
+    for (int64_t i = 0; i < 2 * 2 * 8; i++) ck_true(isnan(out[i]), "NaN in a visible key must show");
+}
+
+/* Three sequences in one call, rows in another order than spans, against one call each. */
+static void several_spans(void)
+{
+    enum { HEADS = 4, KV = 2, DIM = 32, PAGE = 4, ROWS = 16 };
+    mox_err err;
+    ck_label("three spans");
+    static const int64_t n[4] = {5, 1, 0, 7}, pos0[4] = {3, 30, 9, 0}, row0[4] = {9, 0, 3, 1};
+    const cache_shape s = {MOX_DT_F32, PAGE, false};
+    float *q = ck_random(ROWS * HEADS * DIM, 1.0f);
+    const test_cache k = filled_cache(s, NULL, ck_random(40 * KV * DIM, 1.0f), 40, KV, DIM);
+    const test_cache v = filled_cache(s, k.pages, ck_random(40 * KV * DIM, 1.0f), 40, KV, DIM);
+    mox_span spans[4];
+    for (int i = 0; i < 4; i++)
+        spans[i] = (mox_span){.row0 = row0[i], .n = n[i], .pos0 = pos0[i], .pages = k.pages, .n_pages = k.n_pages};
+    const problem p = {.heads = HEADS, .kv_heads = KV, .dim = DIM, .v_dim = DIM, .scale = 0.2f, .q = q};
+    float *together = ck_f32(ROWS * HEADS * DIM), *apart = ck_f32(ROWS * HEADS * DIM);
+    mox_attention_args a = args_of(&p, &k, &v, spans, together);
+    a.n_spans = 4;
+    ck_ok(mox_op_attention(&ck.exec, &a, &err), &err);
+    a.n_spans = 1, a.out = apart;
+    for (int i = 0; i < 4; i++) {
+        a.spans = &spans[i];
+        ck_ok(mox_op_attention(&ck.exec, &a, &err), &err);
+    }
+    ck_exact(together, apart, ROWS * HEADS * DIM * 4, "together and apart"); /* NaN where no span is */
+    ck_true(isnan(together[8 * HEADS * DIM]), "a row of no span is not written");
+}
+
+static void attention_refusals(void)
+{
+    mox_err err;
+    const problem p = randomised((problem){.heads = 4, .kv_heads = 2, .dim = 8, .kv_len = 12, .n = 2});
+    ck_label("refusals");
+    const cache_shape s = {MOX_DT_F32, 4, false};
+    const test_cache k = filled_cache(s, NULL, p.k, 12, 2, 8), v = filled_cache(s, k.pages, p.v, 12, 2, 8);
+    float *out = ck_f32(2 * 4 * 8);
+    mox_span span = {.n = 2, .pos0 = 10, .pages = k.pages, .n_pages = 3};
+    const mox_attention_args good = args_of(&p, &k, &v, &span, out);
+    mox_attention_args a = good;
+#define REFUSED(change)                                                          \
+    do {                                                                         \
+        a = good;                                                                \
+        change;                                                                  \
+        ck_refused(mox_op_attention(&ck.exec, &a, &err), MOX_E_ARG);             \
+    } while (0)
+    REFUSED(a.kv_heads = 3);
+    REFUSED(a.kv_heads = 0);
+    REFUSED(a.dim = 0);
+    REFUSED(a.window = -1);
+    REFUSED(a.q = NULL);
+    REFUSED(a.out = NULL);
+    REFUSED(a.k.type = MOX_DT_BF16);
+    REFUSED(a.k.page_len = 0);
+    REFUSED(a.k.n_pages = 1); /* some id is then too large */
+    REFUSED(a.k.token_stride = 7);
+    REFUSED(a.k.page_stride = INT64_MAX / 2);
+    REFUSED(a.q_stride = 31);
+    REFUSED(a.n_spans = -1);
+    const mox_span overlapping[2] = {span, span};
+    REFUSED(a.spans = overlapping; a.n_spans = 2);
+    span.n_pages = 2;
+    REFUSED((void)0);
+    span.n_pages = 3, span.pos0 = -1;
+    REFUSED((void)0);
+    span.pos0 = INT64_MAX;
+    REFUSED((void)0);
+    span.pos0 = 10, span.pages = NULL;
+    REFUSED((void)0);
+#undef REFUSED
+    int32_t *pages = ck_i32(3);
+    memcpy(pages, k.pages, 12);
+    span.pages = pages;
+    pages[0] = -1; /* given away: fine with a window that has passed it, else an error */
+    a = good;
+    ck_refused(mox_op_attention(&ck.exec, &a, &err), MOX_E_ARG);
+    for (int64_t i = 0; i < 2 * 4 * 8; i++) ck_true(isnan(out[i]), "nothing is written after a refusal");
+    a.window = 7; /* position 10 sees 4..10 */
+    ck_ok(mox_op_attention(&ck.exec, &a, &err), &err);
+    a.window = 8;
+    ck_refused(mox_op_attention(&ck.exec, &a, &err), MOX_E_ARG);
+    a = good, a.n_spans = 0, a.spans = NULL, a.q = NULL;
+    ck_ok(mox_op_attention(&ck.exec, &a, &err), &err);
+}
+
+static void test_attention(void)
+{
+    sizes();
+    shapes();
+    chunks();
+    masks();
+    sinks();
+    extremes();
+    several_spans();
+    attention_refusals();
+}
+
+static void attention_causal_off_by_one(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    mox_attention_args b = *a;
+    for (int64_t u = begin; u < end; u++) { /* every query but the last of a span sees one key more */
+        int64_t row = u / a->heads, s = 0;
+        while (row >= a->spans[s].n) row -= a->spans[s++].n;
+        mox_span one = a->spans[s];
+        one.row0 += row, one.pos0 += row, one.n = row + 1 < one.n ? 2 : 1;
+        b.spans = &one, b.n_spans = 1, b.causal = false;
+        mox_attention_ref(&b, u % a->heads, u % a->heads + 1);
+    }
+}
+static void attention_wrong_head(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    mox_attention_args b = *a;
+    for (int64_t u = begin; u < end; u++) { /* h % kv_heads instead of h / group */
+        const int64_t h = u % a->heads, group = a->heads / a->kv_heads, kv = h % a->kv_heads;
+        b.q = a->q + (h - kv * group) * a->q_head_stride;
+        b.out = a->out + (h - kv * group) * a->out_head_stride;
+        mox_attention_ref(&b, u - h + kv * group, u - h + kv * group + 1);
+    }
+}
+static void attention_sink_as_key(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    mox_attention_args b = *a;
+    float scaled[64];
+    for (int64_t h = 0; a->sinks && h < a->heads; h++) scaled[h] = a->sinks[h] * a->scale;
+    b.sinks = a->sinks ? scaled : NULL;
+    mox_attention_ref(&b, begin, end);
+}
+static void attention_wide_window(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    mox_attention_args b = *a;
+    if (b.window > 0 && b.window < INT64_MAX) b.window++;
+    mox_attention_ref(&b, begin, end);
+}
+static void plant_attention_causal(mox_kern *k) { k->attention = attention_causal_off_by_one; }
+static void plant_attention_head(mox_kern *k) { k->attention = attention_wrong_head; }
+static void plant_attention_sink(mox_kern *k) { k->attention = attention_sink_as_key; }
+static void plant_attention_window(mox_kern *k) { k->attention = attention_wide_window; }
+
+const ck_op ck_ops_attention[] = {
+    {"attention",
+     test_attention,
+     {plant_attention_causal, plant_attention_head, plant_attention_sink, plant_attention_window},
+     NULL},
+    {0},
+};

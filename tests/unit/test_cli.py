@@ -1,0 +1,550 @@
+"""The program `moxie` from outside: exit codes, streams, signals, options.
+
+usage: test_cli.py PROGRAM DEMO_MODEL [unittest arguments]
+"""
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath(sys.argv[1])
+DEMO = os.path.abspath(sys.argv[2])
+WAIT_S = 60
+
+QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+# Hot enough that the model does not stop by itself for hundreds of tokens.
+ENDLESS = ["run", "-m", DEMO, "--raw", "-p", "Once", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1"]
+
+# Without the caller's own settings.
+BASE_ENV = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}
+
+
+def moxie(*args, stdin=b"", env=None, **kwargs):
+    """Runs the program with a standard input that is no terminal."""
+    return subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=WAIT_S,
+                          env={**BASE_ENV, **(env or {})}, **kwargs)
+
+
+def spawn(*args, **kwargs):
+    return subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, env=BASE_ENV, **kwargs)
+
+
+def in_terminal(*args, env=None):
+    """Runs it with standard output in a terminal; returns its bytes and exit code."""
+    master, slave = pty.openpty()
+    with subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL,
+                          env={**BASE_ENV, "TERM": "xterm", **(env or {})}) as child:
+        os.close(slave)
+        out = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            out += piece
+        code = child.wait(WAIT_S)
+    os.close(master)
+    return out.replace(b"\r\n", b"\n"), code
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="moxie-cli-")
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def path(self, name, content=None):
+        path = os.path.join(self.dir, name)
+        if content is not None:
+            with open(path, "wb") as f:
+                f.write(content)
+        return path
+
+    def says(self, result, code, *words):
+        """One sentence that begins with "moxie: " and holds the words; nothing on stdout."""
+        text = result.stderr.decode()
+        self.assertEqual(result.returncode, code, text)
+        self.assertEqual(result.stdout, b"")
+        self.assertRegex(text, r"\Amoxie: [^\n]+\n\Z")
+        for word in words:
+            self.assertIn(word, text)
+
+    def good(self, result):
+        self.assertEqual(result.returncode, 0, result.stderr.decode())
+        return result.stdout
+
+
+class Usage(Case):
+    def test_no_command(self):
+        r = moxie()
+        self.assertEqual((r.returncode, r.stdout), (2, b""))
+        self.assertIn(b"usage: moxie COMMAND", r.stderr)
+
+    def test_help(self):
+        overview = self.good(moxie("--help"))
+        self.assertEqual(overview, self.good(moxie("help")))
+        self.assertEqual(overview, self.good(moxie("-h")))
+        commands = re.findall(rb"^  (\w+) ", overview, re.M)
+        self.assertGreaterEqual(set(commands), {b"run", b"eval", b"inspect", b"tokenize", b"logits", b"version"})
+        for c in commands:
+            page = self.good(moxie(c.decode(), "--help"))
+            self.assertEqual(page, self.good(moxie("help", c.decode())))
+            self.assertIn(b"usage: moxie " + c, page)
+            self.assertIn(b"--help", page)
+            self.assertLessEqual(max(map(len, page.splitlines())), 100)
+        self.assertIn(b"--top-k N", self.good(moxie("run", "--help")))
+        self.assertNotIn(b"--top-k N ", self.good(moxie("logits", "--help")))
+
+    def test_help_needs_no_model_and_beats_other_errors(self):
+        self.good(moxie("run", "-m", "/nowhere", "--help"))
+
+    def test_version(self):
+        text = self.good(moxie("--version"))
+        self.assertEqual(text, self.good(moxie("version")))
+        self.assertEqual(text, self.good(moxie("run", "--version")))
+        self.assertRegex(text, rb"\Amoxie \d+\.\d+\.\d+\n")
+        for word in (b"compiler", b"build", b"kernels", b"ref", b"jansson", b"pcre2", b"utf8proc"):
+            self.assertIn(word, text)
+
+    def test_unknown_commands_suggest_the_nearest(self):
+        self.says(moxie("rnu"), 2, "'rnu'", "did you mean run?")
+        self.says(moxie("tokenise"), 2, "did you mean tokenize?")
+        self.says(moxie("help", "evil"), 2, "did you mean eval?")
+        self.says(moxie("quatsch"), 2, "'quatsch'", "--help")
+        self.says(moxie("x" * 5000), 2)
+        self.says(moxie(""), 2)
+        self.says(moxie("-m", DEMO, "run"), 2, "the command comes before '-m'")
+
+    def test_unknown_options_suggest_the_nearest(self):
+        self.says(moxie("run", "--tmep", "1"), 2, "--tmep", "did you mean --temp?")
+        self.says(moxie("run", "--top_k=3"), 2, "--top_k", "did you mean --top-k?")
+        self.says(moxie("inspect", "--temp", "1"), 2, "inspect has no option --temp")
+        self.says(moxie("run", "--warp-nine"), 2, "`moxie run --help`")
+        self.says(moxie("run", "-Z"), 2, "-Z")
+        self.says(moxie("run", "--" + "y" * 5000), 2)
+
+    def test_values(self):
+        for args, words in [
+            (["--temp"], "--temp needs a value"),
+            (["-n"], "-n needs a value"),
+            (["--temp", "warm"], "a number from 0 to 100, not 'warm'"),
+            (["--temp", ""], "not ''"),
+            (["--temp", "1x"], "not '1x'"),
+            (["--temp", " 1"], "not ' 1'"),
+            (["--temp", "nan"], "'nan'"),
+            (["--temp", "inf"], "'inf'"),
+            (["--temp", "0x1p3"], "'0x1p3'"),
+            (["--temp", "-1"], "'-1'"),
+            (["--temp", "1e999"], "'1e999'"),
+            (["--temp=101"], "'101'"),
+            (["--top-p", "1.01"], "from 0 to 1"),
+            (["--min-p", "-0.1"], "from 0 to 1"),
+            (["--top-k", "-1"], "a whole number from 0"),
+            (["--top-k", "1.5"], "'1.5'"),
+            (["--top-k", "99999999999999999999"], "a whole number"),
+            (["-n", "12k"], "'12k'"),
+            (["-n-5"], "'-5'"),
+            (["-c", "0"], "from 1"),
+            (["-c", "32kk"], "'32kk'"),
+            (["-c", "9007199254740993k"], "a whole number"),
+            (["-t", "0"], "from 1 to 1024"),
+            (["--seed", "-1"], "from 0"),
+            (["--repeat-penalty", "0"], "from 0.1 to 10"),
+            (["--presence-penalty", "1e9"], "from -100 to 100"),
+            (["--kv-type", "q8"], "f32|f16, not 'q8'"),
+            (["--kv-type", "f"], "not 'f'"),
+            (["--kv-type", ""], "not ''"),
+            (["--color", "maybe"], "auto|on|off"),
+            (["--device", "abacus"], "not 'abacus'"),
+            (["--device", "cuda", "--raw", "-p", "x"], "--device cuda: this build has only the cpu"),
+            (["--isa", "z80", "--raw", "-p", "x"], "z80"),
+            (["--raw=yes"], "--raw takes no value"),
+            (["-qx"], "-q takes no value"),
+            (["word"], "'word'"),
+            (["-p", "a", "-f", "b", "--raw"], "one text only"),
+            (["-p", "a", "-", "--raw"], "one text only"),
+        ]:
+            with self.subTest(args=args):
+                self.says(moxie("run", "-m", DEMO, *args), 2, words)
+
+    def test_environment_stands_behind_flags(self):
+        ids = self.good(moxie("tokenize", "-p", "abc", env={"MOXIE_MODEL": DEMO}))
+        self.assertEqual(ids, self.good(moxie("tokenize", "-m", DEMO, "-p", "abc", env={"MOXIE_MODEL": "/nowhere"})))
+        self.says(moxie("tokenize", "-p", "abc", env={"MOXIE_MODEL": "/nowhere"}), 3, "/nowhere")
+        self.says(moxie("run", env={"MOXIE_TOP_K": "many"}), 2, "MOXIE_TOP_K", "'many'")
+        self.says(moxie("run", env={"MOXIE_RAW": "perhaps"}), 2, "MOXIE_RAW takes 0 or 1")
+        self.good(moxie("version", env={"MOXIE_TOP_K": "many"}))  # not an option of this command
+        special = {"MOXIE_SPECIAL": "1"}
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "-p", "<|im_end|>", env=special)),
+                         self.good(moxie("tokenize", "-m", DEMO, "-p", "<|im_end|>", "--special")))
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "-p", "abc", env={"MOXIE_PROMPT": "other"})), ids)
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "-p", "abc", env={"MOXIE_FILE": "/nowhere"})), ids)
+
+
+class Models(Case):
+    def test_missing_and_invalid(self):
+        for command in (["run", "--raw", "-p", "x"], ["inspect"], ["tokenize", "-p", "x"], ["eval", "-p", "x y z"],
+                        ["logits", "--tokens", self.path("ids", b"1 2"), "--out", self.path("out")]):
+            with self.subTest(command=command):
+                self.says(moxie(*command, "-m", self.path("none")), 3, "none", "no such folder")
+                self.says(moxie(*command, "-m", self.path("file", b"x")), 3, "no such folder")
+                empty = self.path("empty")
+                os.makedirs(empty, exist_ok=True)
+                self.says(moxie(*command, "-m", empty), 3, "empty")
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_demo_beside_the_program(self):
+        os.makedirs(self.path("build"))
+        os.makedirs(self.path("models"))
+        shutil.copy(PROGRAM, self.path("build/moxie"))
+        run = lambda: subprocess.run([self.path("build/moxie"), "tokenize", "-p", "abc"], capture_output=True,
+                                     env=BASE_ENV, timeout=WAIT_S)
+        r = run()
+        if r.returncode:  # not installed on this machine either
+            self.says(r, 3, "demo model", "-m")
+        os.symlink(DEMO, self.path("models/demo"))
+        self.assertEqual(self.good(run()), self.good(moxie("tokenize", "-m", DEMO, "-p", "abc")))
+
+    def test_inspect(self):
+        page = self.good(moxie("inspect", "-m", DEMO)).decode()
+        for word in ("family", "parameters", "vocabulary", "types", "stop ids", "1k tokens", "tokenizer"):
+            self.assertIn(word, page)
+        self.assertNotIn("\x1b", page)
+        self.assertIn("\x1b[1m", self.good(moxie("inspect", "-m", DEMO, "--color", "on")).decode())
+        facts = json.loads(self.good(moxie("inspect", "-m", DEMO, "--json")))
+        with open(os.path.join(DEMO, "config.json")) as f:
+            config = json.load(f)
+        text = config.get("text_config", config)
+        self.assertEqual(facts["n_layers"], text["num_hidden_layers"])
+        self.assertEqual(facts["n_vocab"], text["vocab_size"])
+        self.assertEqual(facts["d_model"], text["hidden_size"])
+        self.assertEqual(facts["n_layers"], facts["n_layers_dense"] + facts["n_layers_moe"])
+        self.assertEqual(sum(t["params"] for t in facts["types"]), facts["params_total"])
+        self.assertEqual(sum(t["bytes"] for t in facts["types"]), facts["bytes_total"])
+        self.assertLessEqual(facts["params_active"], facts["params_total"])
+        with open(os.path.join(DEMO, "generation_config.json")) as f:
+            generation = json.load(f)
+        self.assertEqual(facts["generation"]["stop_ids"], generation["eos_token_id"])
+        self.assertAlmostEqual(facts["generation"]["temperature"], generation["temperature"], places=6)
+
+    def test_inspect_without_a_tokenizer(self):
+        for name in os.listdir(DEMO):
+            if not name.startswith("tokenizer"):
+                os.symlink(os.path.join(DEMO, name), self.path(name))
+        self.assertIn(b"no tokenizer.json", self.good(moxie("inspect", "-m", self.dir)))
+        self.assertIsNone(json.loads(self.good(moxie("inspect", "-m", self.dir, "--json")))["tokenizer"])
+        self.says(moxie("run", "-m", self.dir, "--raw", "-p", "x"), 3, "tokenizer.json")
+
+
+class Tokenize(Case):
+    def encode(self, data, *args):
+        r = moxie("tokenize", "-m", DEMO, "-", *args, stdin=data)
+        return self.good(r)
+
+    def test_round_trips(self):
+        texts = [b"", b"Hello, world!\n", "Grüße, 你好, 🙂 é".encode(), b"  two  blanks\t\ttabs\n\n\nlines ",
+                 b"nul \0 inside", b"\xff\xfe broken \xe2\x82", bytes(range(256)), QUESTION.encode(),
+                 b"x" * 20000, b"\n" * 20000]
+        for text in texts:
+            for special in ([], ["--special"]):
+                with self.subTest(text=text[:30], special=special):
+                    ids = self.encode(text, *special)
+                    self.assertRegex(ids, rb"\A(\d+( \d+)*)?\n\Z")
+                    self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "--decode", stdin=ids)), text)
+                    array = self.encode(text, "--json", *special)
+                    self.assertEqual(json.loads(array), {"ids": [int(i) for i in ids.split()]})
+                    again = json.dumps(json.loads(array)["ids"]).encode()
+                    self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "--decode", "-p", again)), text)
+
+    def test_sources_agree(self):
+        text = "one text\n"
+        ids = self.encode(text.encode())
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, stdin=text.encode())), ids)  # piped, no "-"
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "-p", text)), ids)
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "-f", self.path("t", text.encode()))), ids)
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "-f", "-", stdin=text.encode())), ids)
+        self.says(moxie("tokenize", "-m", DEMO, "-f", self.path("none")), 2, "none")
+        self.says(moxie("tokenize", "-m", DEMO, "-f", self.dir), 5, "read error")
+
+    def test_special_tokens_only_when_asked(self):
+        plain, special = self.encode(b"<|im_end|>"), self.encode(b"<|im_end|>", "--special")
+        self.assertEqual(len(special.split()), 1)
+        self.assertGreater(len(plain.split()), 1)
+
+    def test_a_folder_with_only_the_tokenizer(self):
+        shutil.copy(os.path.join(DEMO, "tokenizer.json"), self.dir)
+        self.assertEqual(self.good(moxie("tokenize", "-m", self.dir, "-p", "abc")),
+                         self.good(moxie("tokenize", "-m", DEMO, "-p", "abc")))
+
+    def test_bad_ids(self):
+        for ids, words in [(b"1 2 x", "'x' where token 2"), (b"1,2", "'1,2' where token 0"), (b"-1", "'-1'"),
+                           (b"1.5", "'1.5'"), (b"99999999999", "token 0"), (b"[1, 2", "token 2"), (b"[1 2]", "token 1"),
+                           (b"[1,]", "token 1"), (b"[1] 2", "token 1"), (b"]", "token 0"), (b"1 \0 2", "token 1"),
+                           (b"1 2000000000", "token 1 is 2000000000")]:
+            with self.subTest(ids=ids):
+                r = moxie("tokenize", "-m", DEMO, "--decode", stdin=ids)
+                self.assertEqual(r.returncode, 2, r.stderr)
+                self.assertRegex(r.stderr.decode(), r"\Amoxie: [^\n]+\n\Z")
+                self.assertIn(words, r.stderr.decode())
+        self.says(moxie("tokenize", "-m", DEMO, "--decode", "--json", stdin=b"1"), 2, "--json")
+
+
+class Run(Case):
+    def reply(self, *args, prompt=QUESTION):
+        return moxie("run", "-m", DEMO, "--raw", "--special", "-p", prompt, *args)
+
+    def test_answers_on_stdout_and_statistics_on_stderr(self):
+        r = self.reply("--temp", "0")
+        self.assertEqual(self.good(r), b"The capital of France is Paris.\n")
+        self.assertRegex(r.stderr.decode(), r"\Amoxie: prompt \d+ tok \S+s \S+ t/s \| gen \d+ tok \S+s \S+ t/s"
+                                            r" \| ttft \S+s\n\Z")
+        self.assertEqual(self.reply("--temp", "0", "-q").stderr, b"")
+
+    def test_json(self):
+        r = self.reply("--temp", "0", "--json")
+        o = json.loads(self.good(r))
+        self.assertEqual((o["text"], o["stop_reason"]), ("The capital of France is Paris.", "stop"))
+        self.assertEqual(len(o["tokens"]), o["generated_tokens"])
+        self.assertEqual(len(self.good(moxie("tokenize", "-m", DEMO, "--special", "-p", QUESTION)).split()),
+                         o["prompt_tokens"])
+        self.assertGreater(o["timings"]["ttft_s"], 0)
+        o = json.loads(self.good(self.reply("--temp", "0", "--json", "-n", "2")))
+        self.assertEqual((o["stop_reason"], len(o["tokens"])), ("length", 2))
+        o = json.loads(self.good(self.reply("--json", "-n", "0")))
+        self.assertEqual((o["stop_reason"], o["tokens"], o["text"]), ("length", [], ""))
+
+    def test_seeds(self):
+        hot = lambda seed: self.reply("--temp", "5", "--top-k", "0", "--top-p", "1", "-n", "12", "-q", "--seed", seed)
+        self.assertEqual(self.good(hot("7")), self.good(hot("7")))
+        self.assertNotEqual(self.good(hot("7")), self.good(hot("8")))
+        chosen = json.loads(self.good(self.reply("--temp", "5", "-n", "12", "--json")))
+        again = json.loads(self.good(self.reply("--temp", "5", "-n", "12", "--json", "--seed", str(chosen["seed"]))))
+        self.assertEqual(chosen["tokens"], again["tokens"])
+
+    def test_the_context_ends_the_reply(self):
+        o = json.loads(self.good(moxie(*ENDLESS, "--json", "-c", "24")))
+        self.assertEqual(o["stop_reason"], "length")
+        self.assertEqual(o["prompt_tokens"] + o["generated_tokens"], 25)  # the last one is not fed back
+
+    def test_refusals(self):
+        self.says(moxie("run", "-m", DEMO, "-p", "x"), 2, "--raw")
+        self.says(moxie("run", "-m", DEMO, "--raw", "-p", ""), 2, "empty")
+        self.says(moxie("run", "-m", DEMO, "--raw"), 2, "empty")  # an empty pipe
+        self.says(self.reply("-c", "5"), 4, "the context holds 5")
+        self.says(self.reply("-c", "1000k"), 4, "1024000")
+        _, code = in_terminal("run", "-m", DEMO, "--raw", "-p", "")
+        self.assertEqual(code, 2)
+
+    def test_prompt_by_pipe(self):
+        a = moxie("run", "-m", DEMO, "--raw", "--special", "--temp", "0", "-q", stdin=QUESTION.encode())
+        self.assertEqual(self.good(a), b"The capital of France is Paris.\n")
+
+
+class Streams(Case):
+    def test_full_and_closed_stdout(self):
+        for args in (ENDLESS, ["inspect", "-m", DEMO], ["tokenize", "-m", DEMO, "-p", "abc"], ["--help"], ["version"],
+                     ["run", "--help"]):
+            with self.subTest(args=args[0]):
+                with open("/dev/full", "wb") as full:
+                    r = subprocess.run([PROGRAM, *args], stdin=subprocess.DEVNULL, stdout=full,
+                                       stderr=subprocess.PIPE, env=BASE_ENV, timeout=WAIT_S)
+                self.assertEqual(r.returncode, 5)
+                self.assertEqual(r.stderr.count(b"cannot write to standard output"), 1, r.stderr)
+                r = subprocess.run([PROGRAM, *args], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=BASE_ENV,
+                                   timeout=WAIT_S, preexec_fn=lambda: os.close(1))
+                self.assertEqual(r.returncode, 5)
+                self.assertEqual(r.stderr.count(b"cannot write to standard output"), 1, r.stderr)
+
+    def test_a_reader_that_leaves(self):
+        child = spawn(*ENDLESS, "-c", "4096", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertNotEqual(child.stdout.read(1), b"")
+        child.stdout.close()
+        err = child.stderr.read()
+        child.stderr.close()
+        self.assertEqual(child.wait(WAIT_S), 5)
+        self.assertIn(b"moxie: cannot write to standard output", err)
+
+    def test_closed_stdin_and_stderr(self):
+        r = subprocess.run([PROGRAM, "run", "-m", DEMO, "--raw", "--special", "--temp", "0", "-p", QUESTION],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=BASE_ENV, timeout=WAIT_S,
+                           preexec_fn=lambda: os.close(2))
+        self.assertEqual((r.returncode, r.stdout), (0, b"The capital of France is Paris.\n"))
+        r = subprocess.run([PROGRAM, "tokenize", "-m", DEMO], capture_output=True, env=BASE_ENV, timeout=WAIT_S,
+                           preexec_fn=lambda: os.close(0))
+        self.says(r, 5, "standard input")
+
+    def test_terminal(self):
+        nasty = "a\x1b[31mb\x07\rc\x7f\u009bd\te\n"
+        ids = self.good(moxie("tokenize", "-m", DEMO, "-p", nasty)).decode()
+        shown, code = in_terminal("tokenize", "-m", DEMO, "--decode", "-p", ids)
+        self.assertEqual((shown.decode(), code), ("a[31mbcd\te\n", 0))
+        self.assertEqual(self.good(moxie("tokenize", "-m", DEMO, "--decode", "-p", ids)).decode(), nasty)
+
+    def test_color(self):
+        page = ["inspect", "-m", DEMO]
+        self.assertIn(b"\x1b[1m", in_terminal(*page)[0])
+        for env, args in [({"TERM": "dumb"}, []), ({"TERM": ""}, []), ({"NO_COLOR": "1"}, []),
+                          ({}, ["--color", "off"])]:
+            self.assertNotIn(b"\x1b", in_terminal(*page, *args, env=env)[0])
+        self.assertIn(b"\x1b[1m", self.good(moxie(*page, env={"CLICOLOR_FORCE": "1"})))
+        env = {k: v for k, v in BASE_ENV.items() if k != "TERM"}
+        r = subprocess.run([PROGRAM, *page], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=WAIT_S)
+        self.assertNotIn(b"\x1b", self.good(r))
+
+
+class Signals(Case):
+    def start(self, *extra):
+        child = spawn(*ENDLESS, "-c", "4096", *extra, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stderr.close)
+        return child
+
+    def end(self, child, code):
+        out, err = child.stdout.read(), child.stderr.read()
+        self.assertEqual(child.wait(WAIT_S), code, err)
+        return out, err
+
+    def test_ctrl_c_ends_the_reply(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            child = self.start()
+            self.assertNotEqual(child.stdout.read(1), b"")  # it is generating
+            child.send_signal(number)
+            out, err = self.end(child, code)
+            self.assertTrue(out.endswith(b"\n"))
+            self.assertIn(b"moxie: prompt", err)
+
+    def test_ctrl_c_with_json(self):
+        child = self.start("--json")
+        time.sleep(1.5)
+        child.send_signal(signal.SIGINT)
+        out, _ = self.end(child, 130)
+        self.assertEqual(json.loads(out)["stop_reason"], "cancelled")
+
+    def test_the_second_signal_ends_it_at_once(self):
+        child = self.start()
+        self.assertNotEqual(child.stdout.read(1), b"")
+        child.send_signal(signal.SIGSTOP)  # so that both wait and are delivered together
+        child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGCONT)
+        _, err = self.end(child, 143)
+        self.assertEqual(err, b"")
+
+
+class Logits(Case):
+    IDS = b"1 2 3 4 5\n6 7 8 9 10 11\n"
+
+    def rows(self, *args, ids=IDS):
+        out = self.path("out")
+        self.good(moxie("logits", "-m", DEMO, "--tokens", self.path("ids", ids), "--out", out, *args))
+        with open(out, "rb") as f:
+            data = f.read()
+        os.remove(out)
+        self.assertEqual(os.listdir(self.dir), ["ids"])  # no temporary left
+        row_bytes = len(data) // len(ids.split())
+        return [struct.unpack_from("<%df" % (row_bytes // 4), data, i) for i in range(0, len(data), row_bytes)]
+
+    def test_rows(self):
+        whole = self.rows("--exact")
+        n_vocab = json.loads(self.good(moxie("inspect", "-m", DEMO, "--json")))["n_vocab"]
+        self.assertEqual([len(r) for r in whole], [n_vocab] * 11)
+        for args in (["--chunk", "4"], ["--step"], ["--chunk", "1k"]):
+            for a, b in zip(whole, self.rows("--exact", *args)):
+                scale = max(a) - min(a)
+                self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 5e-5 * scale)
+        self.assertGreater(max(abs(x - y) for x, y in zip(whole[3], whole[4])), 0.1)  # rows do differ
+        r = moxie("logits", "-m", DEMO, "--tokens", "-", "--out", "-", "--exact", stdin=self.IDS)
+        self.assertEqual(self.good(r), b"".join(struct.pack("<%df" % n_vocab, *row) for row in whole))
+
+    def test_refusals(self):
+        ids, out = self.path("ids", b"1 2 3"), self.path("out")
+        run = lambda *args, **kw: moxie("logits", "-m", DEMO, *args, **kw)
+        self.says(run("--tokens", ids), 2, "--out")
+        self.says(run("--out", out), 2, "--tokens")
+        self.says(run("--tokens", ids, "--out", out, "--step", "--chunk", "2"), 2, "--step")
+        self.says(run("--tokens", self.path("none"), "--out", out), 2, "none")
+        self.says(run("--tokens", ids, "--out", out, "-c", "2"), 4, "3 tokens")
+        self.says(run("--tokens", ids, "--out", self.path("no/folder")), 5, "no/folder")
+        for bad, words in [(b"", "no token ids"), (b"  \n", "no token ids"), (b"1 two 3", "'two' where token 1"),
+                           (b"1 -2", "'-2'"), (b"5 999999", "token 1 is 999999")]:
+            self.says(run("--tokens", self.path("bad", bad), "--out", out), 2, words)
+        self.assertFalse(os.path.exists(out))
+
+    def test_a_full_disk(self):
+        ids = self.path("ids", self.IDS)
+        self.says(moxie("logits", "-m", DEMO, "--tokens", ids, "--out", "/dev/full"), 5, "/dev/full")
+        self.assertTrue(os.path.exists("/dev/full"))  # a device is not replaced
+        with open("/dev/full", "wb") as full:
+            r = subprocess.run([PROGRAM, "logits", "-m", DEMO, "--tokens", ids, "--out", "-"], stdin=subprocess.DEVNULL,
+                               stdout=full, stderr=subprocess.PIPE, env=BASE_ENV, timeout=WAIT_S)
+        self.assertEqual((r.returncode, r.stderr.count(b"\n")), (5, 1))
+
+    def test_an_existing_file_survives_a_failure(self):
+        out = self.path("out", b"precious")
+        self.says(moxie("logits", "-m", DEMO, "--tokens", self.path("ids", b"1 2"), "--out", out, "-c", "1"), 4)
+        with open(out, "rb") as f:
+            self.assertEqual(f.read(), b"precious")
+
+
+class Eval(Case):
+    TEXT = (QUESTION + "The capital of France is Paris.<|im_end|>\n") * 3
+
+    def evaluate(self, *args, text=TEXT):
+        r = moxie("eval", "-m", DEMO, "--special", "-q", "--json", "-p", text, *args)
+        self.assertEqual(r.stderr, b"")
+        return json.loads(self.good(r))
+
+    def test_perplexity_from_the_logits(self):
+        ids = self.good(moxie("tokenize", "-m", DEMO, "--special", "-p", self.TEXT))
+        tokens = [int(i) for i in ids.split()]
+        raw = self.good(moxie("logits", "-m", DEMO, "--tokens", "-", "--out", "-", "--exact", stdin=ids))
+        n_vocab = len(raw) // len(tokens) // 4
+        from math import exp, log
+        losses = []
+        for i, token in enumerate(tokens[1:]):
+            row = struct.unpack_from("<%df" % n_vocab, raw, i * n_vocab * 4)
+            top = max(row)
+            losses.append(top + log(sum(exp(x - top) for x in row)) - row[token])
+        mean = sum(losses) / len(losses)
+        error = (sum((x - mean) ** 2 for x in losses) / (len(losses) - 1) / len(losses)) ** 0.5
+        o = self.evaluate("--exact")
+        self.assertEqual((o["tokens"], o["predicted"], o["windows"]), (len(tokens), len(losses), 1))
+        self.assertAlmostEqual(o["nll"], mean, delta=1e-4)
+        self.assertAlmostEqual(o["nll_stderr"], error, delta=1e-4)
+        self.assertAlmostEqual(o["perplexity"], exp(mean), delta=1e-3 * exp(mean))
+
+    def test_windows(self):
+        n = self.evaluate()["tokens"]
+        o = self.evaluate("-c", "16")
+        self.assertEqual(o["windows"], -(-n // 16) - (n % 16 == 1))
+        self.assertEqual(o["predicted"], n - -(-n // 16))
+
+    def test_against(self):
+        o = self.evaluate("--against", "exact")["against"]
+        self.assertEqual(o["setting"], "exact")
+        self.assertTrue(0 < o["kl_mean"] <= o["kl_max"] < 1e-3, o)
+        self.assertGreater(o["top1_agreement"], 0.98)
+        same = self.evaluate("--against", "exact", "--exact")["against"]
+        self.assertLess(abs(same["kl_max"]), 1e-12)
+        self.assertEqual(same["top1_agreement"], 1)
+        page = self.good(moxie("eval", "-m", DEMO, "-q", "-p", "one two three", "--against", "exact")).decode()
+        for word in ("perplexity", "against exact", "KL", "top-1"):
+            self.assertIn(word, page)
+
+    def test_refusals(self):
+        self.says(moxie("eval", "-m", DEMO, "-p", ""), 2, "nothing to predict")
+        self.says(moxie("eval", "-m", DEMO, "-p", "one two three", "-c", "1"), 2, "at least 2")
+        self.says(moxie("eval", "-m", DEMO, "-p", "x", "--against", "best"), 2, "exact|default")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,121 @@
+/* tests/unit/test_pool.c -- the thread pool: every item is done exactly once, by
+ * whatever number of threads, and what was written is there when run returns.
+ *
+ * Also built with the thread sanitizer, which sees what counting cannot. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { ITEMS = 1000, ROUNDS = 200 };
+
+typedef struct tally {
+    unsigned char *times; /* [n] plain memory: two threads on one item are a race */
+    int64_t n;
+} tally;
+
+static void count(const void *args, int64_t begin, int64_t end)
+{
+    const tally *t = args;
+    if (begin < 0 || end > t->n || begin >= end) abort();
+    for (int64_t i = begin; i < end; i++) t->times[i]++;
+}
+
+static void run_once(mox_pool *pool, int64_t n, int64_t grain)
+{
+    unsigned char times[ITEMS] = {0};
+    mox_pool_run(pool, count, &(tally){.times = times, .n = n}, n, grain);
+    for (int64_t i = 0; i < ITEMS; i++)
+        if (times[i] != (i < n))
+            fail_msg("item %lld of %lld done %d times, grain %lld", (long long)i, (long long)n, times[i],
+                     (long long)grain);
+}
+
+static mox_pool *new_pool(int n_threads)
+{
+    mox_pool *pool;
+    mox_err err;
+    if (mox_pool_create(&pool, n_threads, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return pool;
+}
+
+static void every_item_once(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2, 3, 8};
+    static const int64_t sizes[] = {0, 1, 2, 7, 64, ITEMS}, grains[] = {1, 3, 64, 10 * ITEMS};
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        mox_pool *pool = new_pool(threads[t]);
+        assert_in_range(mox_pool_size(pool), 1, threads[t]);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (size_t g = 0; g < sizeof grains / sizeof *grains; g++) run_once(pool, sizes[i], grains[g]);
+        mox_pool_destroy(&pool);
+        assert_null(pool);
+    }
+}
+
+static void runs_follow_each_other(void **state)
+{
+    (void)state;
+    mox_pool *pool = new_pool(4);
+    for (int i = 0; i < ROUNDS; i++) run_once(pool, i % ITEMS, 1 + i % 5);
+    mox_pool_destroy(&pool);
+}
+
+static void no_pool_is_one_thread(void **state)
+{
+    (void)state;
+    run_once(NULL, ITEMS, 7);
+    mox_pool *none = NULL;
+    mox_pool_destroy(&none);
+}
+
+static void pools_come_and_go(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROUNDS / 4; i++) {
+        mox_pool *pool = new_pool(1 + i % 4);
+        if (i % 2) run_once(pool, 16, 1); /* the others are destroyed before their threads do anything */
+        mox_pool_destroy(&pool);
+    }
+}
+
+/* Returns its argument when all went well. */
+static void *own_pool(void *good)
+{
+    mox_pool *pool = NULL;
+    unsigned char times[ITEMS] = {0};
+    if (mox_pool_create(&pool, 3, NULL) != MOX_OK) return NULL;
+    for (int i = 0; i < ROUNDS; i++) mox_pool_run(pool, count, &(tally){.times = times, .n = ITEMS}, ITEMS, 16);
+    mox_pool_destroy(&pool);
+    for (int i = 0; i < ITEMS; i++)
+        if (times[i] != ROUNDS) return NULL;
+    return good;
+}
+
+static void pools_do_not_meet(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, own_pool, threads), 0);
+    for (int i = 0; i < 2; i++) {
+        void *done = NULL;
+        assert_int_equal(pthread_join(threads[i], &done), 0);
+        assert_non_null(done);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_item_once), cmocka_unit_test(runs_follow_each_other),
+        cmocka_unit_test(no_pool_is_one_thread), cmocka_unit_test(pools_come_and_go),
+        cmocka_unit_test(pools_do_not_meet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
