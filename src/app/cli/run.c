@@ -64,12 +64,12 @@ static mox_sampler_opts sampler_opts(const mox_cli_options *o, const mox_generat
     };
 }
 
-/* The tokenizer's end of text serves where the checkpoint names no stop ids. */
+/* The ids that the configurations name, and the tokenizer's own end of text. */
 static bool is_stop(const mox_cli_session *s, const mox_generation *g, int32_t id)
 {
     for (int32_t i = 0; i < g->n_stop_ids; i++)
         if (g->stop_ids[i] == id) return true;
-    return g->n_stop_ids == 0 && id == mox_tokenizer_eos_id(s->tokenizer);
+    return id == mox_tokenizer_eos_id(s->tokenizer);
 }
 
 /* ---- prompt ---------------------------------------------------------------- */

@@ -1,0 +1,61 @@
+# Everything real is in meson.build, tools/setup and tests/run; this gives it short names.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+export PROMPT ?= What is the capital of France?
+
+PYTHON ?= python3
+
+all: build/build.ninja
+	@ninja -C build product
+
+build/build.ninja:
+	@tools/setup build
+	@meson setup build
+
+run: build/build.ninja
+	@ninja -C build moxie
+	@printf '\nContinuing "Once there was a":\n\n'
+	@build/moxie run --raw --temp 0 -n 100 -p 'Once there was a'
+	@printf '\nAsking "%s":\n\n' "$$PROMPT"
+	@printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$$PROMPT" | \
+	    build/moxie run --raw --special --temp 0 -n 200 -f -
+
+test:
+	@tools/setup test
+	@$(PYTHON) tests/run short
+
+test-long:
+	@tools/setup test-long
+	@$(PYTHON) tests/run long
+
+bench: all
+	@ninja -C build --quiet tests/check/check bench/tokenizer
+	@build/tests/check/check --bench
+	@build/bench/tokenizer models/demo
+	@build/moxie run --raw --temp 0 -n 128 -f LICENSE
+
+asan:
+	@tools/setup build
+	@$(PYTHON) tests/run build-asan
+
+install: all
+	@meson configure build -Dprefix=$(PREFIX)
+	@ninja -C build --quiet product
+	@meson install -C build --no-rebuild --quiet --destdir "$(DESTDIR)"
+	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+clean:
+	@rm -rf build build-*
+
+help:
+	@echo 'make            build the program (build/moxie) and the library'
+	@echo 'make run        let the demo model continue a text and answer a question; PROMPT="..." asks yours'
+	@echo 'make test       all suites, with and without sanitizers (minutes)'
+	@echo 'make test-long  fuzzing, every failing allocation, wide shapes, clang (under half an hour)'
+	@echo 'make bench      rates of the kernels and of the demo model'
+	@echo 'make asan       the program with the address and undefined-behaviour sanitizers (build-asan/moxie)'
+	@echo 'make install    program, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'
+	@echo 'make clean      remove every build folder'
+
+.PHONY: all run test test-long bench asan install clean help

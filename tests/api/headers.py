@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""headers.py ROOT CC... -- every header compiles alone, and twice.
+
+Public headers get only include/ and no feature macros, as C11 with -Wpedantic and,
+where the compiler can, as C++; the headers of src get what the library is built with."""
+import subprocess
+import sys
+from pathlib import Path
+
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
+
+
+def compiles(cc, language, flags, header):
+    text = f'#include "{header}"\n#include "{header}"\n'
+    command = [*cc, "-x", language, "-fsyntax-only", *flags, "-"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True)
+    if done.returncode != 0:
+        print(f"FAIL {header} as {language} alone:\n{done.stderr}")
+    return done.returncode == 0
+
+
+def main():
+    root, cc = Path(sys.argv[1]), sys.argv[2:]
+    include, src = root / "include", root / "src"
+    jobs = []
+    for header in sorted(include.rglob("*.h")):
+        name = str(header.relative_to(include))
+        jobs.append(("c", ["-std=c11", "-Wpedantic", f"-I{include}", *WARNINGS], name))
+        jobs.append(("c++", ["-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{include}"], name))
+    for header in sorted(src.rglob("*.h")):
+        jobs.append(("c", ["-std=c11", "-D_GNU_SOURCE", "-DMOX_BUILDING", f"-I{include}", f"-I{src}", *WARNINGS],
+                     str(header.relative_to(src))))
+    has_cxx = subprocess.run([*cc, "-x", "c++", "-fsyntax-only", "-"], input="", text=True,
+                             capture_output=True).returncode == 0
+    passed = failed = skipped = 0
+    for language, flags, name in jobs:
+        if language == "c++" and not has_cxx:
+            skipped += 1
+        elif compiles(cc, language, flags, name):
+            passed += 1
+        else:
+            failed += 1
+    if skipped:
+        print("skipped C++: the compiler has none")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
+
+
+sys.exit(main())

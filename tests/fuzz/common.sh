@@ -1,0 +1,45 @@
+# tests/fuzz/common.sh -- what run, coverage and planted share.  Sourced by them.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The targets given as arguments, or all of them.
+targets() {
+    if [ $# -gt 0 ]; then printf '%s\n' "$@"; return; fi
+    local file
+    for file in "$here"/fuzz_*.c; do basename "$file" .c | sed 's/^fuzz_//'; done
+}
+
+# The parser that a target is for.
+parser_of() {
+    case $1 in
+    config) (cd "$root" && ls src/format/config*.c src/format/json.c) ;;
+    index) echo src/format/index.c ;;
+    safetensors) echo src/format/safetensors.c ;;
+    split) echo src/text/scan.c ;;
+    tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/text/json_reader.c ;;
+    *) echo "no parser is known for target $1" >&2; return 1 ;;
+    esac
+}
+
+# build FOLDER C_ARGS: a fuzz build in FOLDER, targets only.
+build() {
+    local folder=$1 args=$2 goals=() name
+    if [ ! -f "$folder/build.ninja" ]; then
+        CC=clang meson setup "$folder" "$root" -Dfuzz=true -Db_lundef=false "-Dc_args=$args" "-Dc_link_args=$args" >"$work/setup" ||
+            { cat "$work/setup"; return 1; }
+    fi
+    for name in $(targets); do goals+=("tests/fuzz/fuzz_$name"); done
+    ninja -C "$folder" "${goals[@]}" >"$work/ninja" || { cat "$work/ninja"; return 1; }
+}
+
+# fuzz FOLDER TARGET SECONDS: from a copy of the corpus, so that the tree stays clean.
+fuzz() {
+    local corpus=$work/corpus-$2
+    mkdir -p "$corpus"
+    cp "$here/corpus/$2"/* "$corpus/"
+    (cd "$work" && "$1/tests/fuzz/fuzz_$2" -max_total_time="$3" -max_len=4096 -timeout=5 -rss_limit_mb=2048 \
+        -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/" "$corpus")
+}
