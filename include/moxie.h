@@ -115,7 +115,8 @@ typedef struct mox_context_opts {
     int32_t n_batch;       /* tokens computed at once; 0 = 512 */
     int32_t n_threads;     /* 0 = one per processor the process may use */
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
-    bool exact;            /* f32 everywhere */
+    bool exact;            /* f32 activations and caches */
+    bool fast;             /* 8-bit activations: faster, and less exact; not with exact */
     mox_kv_type kv_type;   /* default: f32 when exact, else f16 */
     const char *isa;       /* kernel level by name; NULL = the best there is */
 } mox_context_opts;

@@ -48,6 +48,7 @@ typedef struct mox_moe_ffn_args {
     mox_expert *batch;                         /* [n_experts] */
     mox_mat *gate, *up, *down;                 /* [n_experts] each */
     float *mid;                                /* [n * k, width] */
+    void *acts;                                /* mox_matmul_scratch(n * k, the larger of dim and width) */
 } mox_moe_ffn_args;
 
 /* ---- the table ---- */
@@ -108,7 +109,7 @@ void mox_dev_complete(mox_dev *d);
 void mox_dev_close(mox_dev **d); /* NULL-safe */
 
 /* The processor.  n_threads 0 = all; isa NULL = the best level. */
-mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_err *err);
+mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_precision precision, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

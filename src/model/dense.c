@@ -11,7 +11,8 @@ mox_status mox_dense_forward(mox_run *r, const mox_dense *f, const float *x, flo
     MOX_TRY(r->dev->ops.gate_up_swiglu(r->dev,
                                        &(mox_gate_up_swiglu_args){.n_groups = 1, .gate = &gate, .up = &up, .offsets = offsets,
                                                                   .x = x, .y = mid, .x_stride = f->gate.cols,
-                                                                  .y_stride = f->width, .n_x_rows = r->n, .n_y_rows = r->n},
+                                                                  .y_stride = f->width, .n_x_rows = r->n, .n_y_rows = r->n,
+                                                                  .scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, f->gate.cols), 1)},
                                        r->err));
     return mox_run_linear(r, &f->down, NULL, mid, y);
 }

@@ -34,7 +34,8 @@ static mox_status run_experts(mox_run *r, const mox_moe *e, int32_t layer, int64
         .bucket_pairs = MOX_TAKE(a, int32_t, pairs), .batch_pairs = MOX_TAKE(a, int32_t, pairs),
         .batch_tokens = MOX_TAKE(a, int32_t, pairs), .wanted = MOX_TAKE(a, int32_t, E), .batch = MOX_TAKE(a, mox_expert, E),
         .gate = MOX_TAKE(a, mox_mat, E), .up = MOX_TAKE(a, mox_mat, E), .down = MOX_TAKE(a, mox_mat, E),
-        .mid = MOX_TAKE(a, float, pairs * e->width)};
+        .mid = MOX_TAKE(a, float, pairs * e->width),
+        .acts = mox_arena_take(a, mox_matmul_scratch(pairs, dim > e->width ? dim : e->width), 1)};
     return r->dev->ops.moe_ffn(r->dev, &args, r->err);
 }
 

@@ -46,10 +46,16 @@ static inline mox_vec mox_run_vec(const mox_run *r, const mox_vector *v) { retur
 /* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL. */
 static inline mox_status mox_run_linear(mox_run *r, const mox_weight *w, const mox_vector *bias, const float *x, float *y)
 {
-    return r->dev->ops.matmul(r->dev,
-                              &(mox_matmul_args){.w = mox_run_mat(r, w), .x = x, .y = y, .n = r->n, .x_stride = w->cols,
-                                                 .y_stride = w->rows, .bias = bias ? mox_run_vec(r, bias) : (mox_vec){0}},
-                              r->err);
+    const size_t mark = mox_arena_mark(r->arena);
+    void *scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, w->cols), 1);
+    const mox_status status =
+        r->dev->ops.matmul(r->dev,
+                           &(mox_matmul_args){.w = mox_run_mat(r, w), .x = x, .y = y, .n = r->n, .x_stride = w->cols,
+                                              .y_stride = w->rows, .bias = bias ? mox_run_vec(r, bias) : (mox_vec){0},
+                                              .scratch = scratch},
+                           r->err);
+    mox_arena_release(r->arena, mark);
+    return status;
 }
 
 /* out [n, heads, dim] = rms_norm(x), both contiguous; out may be x. */

@@ -25,6 +25,7 @@
         mox_pool_run(e->pool, op##_job, &call, units, grain);                              \
     }
 MOX_KERN_LIST(MOX_RUN_DEFINE)
+MOX_PREPARE_LIST(MOX_RUN_DEFINE)
 #undef MOX_RUN_DEFINE
 
 mox_status mox_refuse(const mox_check *c, mox_status status, const char *format, ...)

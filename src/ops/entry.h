@@ -65,6 +65,7 @@ mox_status mox_refuse(const mox_check *c, mox_status status, const char *format,
 #define MOX_RUN_DECLARE(op, args) \
     void mox_run_##op(const mox_exec *e, const args *a, int64_t units, int64_t grain);
 MOX_KERN_LIST(MOX_RUN_DECLARE)
+MOX_PREPARE_LIST(MOX_RUN_DECLARE)
 #undef MOX_RUN_DECLARE
 
 #endif

@@ -31,10 +31,18 @@
 
 struct mox_kern; /* ops/kern.h */
 
+/* How activations enter products with quantized weights. */
+typedef enum mox_precision {
+    MOX_PRECISION_DEFAULT = 0, /* 16 bits: two planes of signed bytes */
+    MOX_PRECISION_EXACT,       /* f32 */
+    MOX_PRECISION_FAST         /* 8 bits: one plane */
+} mox_precision;
+
 /* What an operation runs on: a kernel table and, when there is one, a pool. */
 typedef struct mox_exec {
     const struct mox_kern *kern;
     mox_pool *pool; /* may be NULL */
+    mox_precision precision;
 } mox_exec;
 
 #endif

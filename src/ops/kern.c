@@ -1,25 +1,45 @@
 /* ops/kern.c -- which kernels serve at which level. */
 #include "ops/kern.h"
 
+#include "base/cpu.h"
+#if defined(__x86_64__)
+#include "ops/x86/x86.h"
+#endif
+
 #include <string.h>
 
-static const char *const levels[] = {"ref"};
+/* Lowest first; each contains the ones before it. */
+static const struct {
+    const char *name;
+    unsigned needs;
+} levels[] = {
+    {"ref", 0},
+#if defined(__x86_64__)
+    {"avx2", MOX_CPU_AVX2},
+    {"avx512", MOX_CPU_AVX512},
+    {"avx512vnni", MOX_CPU_VNNI},
+#endif
+};
 
 int mox_isa_count(void) { return (int)(sizeof levels / sizeof *levels); }
-const char *mox_isa_name(int level) { return levels[level]; }
-bool mox_isa_available(int level) { return level == 0; }
+const char *mox_isa_name(int level) { return levels[level].name; }
+bool mox_isa_available(int level) { return (mox_cpu_features() & levels[level].needs) == levels[level].needs; }
 
 int mox_isa_find(const char *name)
 {
     for (int level = mox_isa_count() - 1; level >= 0; level--)
-        if (mox_isa_available(level) && (!name || strcmp(name, levels[level]) == 0)) return level;
+        if (mox_isa_available(level) && (!name || strcmp(name, levels[level].name) == 0)) return level;
     return -1;
 }
 
 void mox_kern_init(mox_kern *k, int level)
 {
-    (void)level; /* the reference serves at every level */
 #define MOX_KERN_INIT(op, args) .op = mox_##op##_ref,
     *k = (mox_kern){MOX_KERN_LIST(MOX_KERN_INIT)};
 #undef MOX_KERN_INIT
+#if defined(__x86_64__)
+    mox_kern_init_x86(k, level);
+#else
+    (void)level;
+#endif
 }

@@ -70,14 +70,24 @@
     X(moe_combine_sum, mox_moe_combine_sum_args)                                 \
     X(moe_bucket_accumulate, mox_moe_bucket_accumulate_args)
 
+/* First halves of products, for levels that bring activations into another form: run
+ * over the tokens (or pairs) before the operation itself, they fill its scratch.
+ * Slots that are NULL have nothing to prepare. */
+#define MOX_PREPARE_LIST(X)                                                      \
+    X(matmul_prepare, mox_matmul_args)                                           \
+    X(matmul_grouped_prepare, mox_matmul_grouped_args)                           \
+    X(gate_up_swiglu_prepare, mox_gate_up_swiglu_args)
+
 /* Kernels compute the units [begin, end) of their arguments. */
 #define MOX_KERN_TYPE(op, args) typedef void mox_##op##_fn(const args *a, int64_t begin, int64_t end);
 MOX_KERN_LIST(MOX_KERN_TYPE)
+MOX_PREPARE_LIST(MOX_KERN_TYPE)
 #undef MOX_KERN_TYPE
 
 typedef struct mox_kern {
 #define MOX_KERN_SLOT(op, args) mox_##op##_fn *op;
     MOX_KERN_LIST(MOX_KERN_SLOT)
+    MOX_PREPARE_LIST(MOX_KERN_SLOT)
 #undef MOX_KERN_SLOT
 } mox_kern;
 

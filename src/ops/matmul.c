@@ -1,12 +1,35 @@
 /* ops/matmul.c -- checked entries of products with weights. */
 #include "ops/entry.h"
 
-/* Rows of weights that one thread takes at a time: enough of them that claiming is
- * cheap, and a multiple of 8 because kernels go through rows in such steps. */
-static int64_t row_grain(int64_t cols, int64_t tokens)
+int64_t mox_matmul_scratch(int64_t n, int64_t cols)
 {
-    const int64_t rows = 65536 / mox_max_i64(cols, 1) / mox_min_i64(mox_max_i64(tokens, 1), 64);
-    return (mox_max_i64(rows, 1) + 7) / 8 * 8;
+    /* The widest form is f32 with a sum per 32 columns, padded to whole vectors. */
+    int64_t wide, bytes;
+    if (n < 0 || cols < 0 || !mox_add_i64(cols, 127, &wide)) return -1;
+    wide = wide / 128 * 128;
+    if (!mox_mul_i64(wide, 4, &bytes) || !mox_add_i64(bytes, (wide / 32 + 16) * 8 + 64, &bytes) || !mox_mul_i64(n, bytes, &bytes))
+        return -1;
+    return bytes;
+}
+
+/* Rows of weights that one thread takes at a time.  Few tokens: a long enough run of
+ * memory (256 KiB) that streaming it is at full speed.  Many: enough arithmetic, in
+ * whole tiles of 16 rows. */
+static int64_t row_grain(const mox_mat *w, int64_t tokens)
+{
+    if (tokens <= 4) {
+        const int64_t rows = 262144 / mox_max_i64(mox_mat_row_bytes(&w->layout, w->cols), 1);
+        return (mox_max_i64(rows, 1) + 7) / 8 * 8;
+    }
+    const int64_t rows = (1 << 21) / mox_max_i64(w->cols, 1) / tokens;
+    return (mox_max_i64(rows, 1) + 15) / 16 * 16;
+}
+
+/* Levels that prepare activations need the memory for it. */
+static mox_status check_scratch(const mox_check *c, bool prepares, const void *scratch, int64_t n)
+{
+    if (!prepares || n == 0 || scratch) return MOX_OK;
+    return mox_refuse(c, MOX_E_ARG, "scratch is NULL");
 }
 
 mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err)
@@ -17,7 +40,12 @@ mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *e
     MOX_TRY(mox_check_vec(&c, "bias", &a->bias, a->w.rows, true));
     MOX_TRY(mox_check_rows(&c, "x", a->x, a->n, a->w.cols, a->x_stride));
     MOX_TRY(mox_check_rows(&c, "y", a->y, a->n, a->w.rows, a->y_stride));
-    if (a->n > 0) mox_run_matmul(e, a, a->w.rows, row_grain(a->w.cols, a->n));
+    MOX_TRY(check_scratch(&c, e->kern->matmul_prepare != NULL, a->scratch, a->n));
+    if (a->n == 0) return MOX_OK;
+    mox_matmul_args args = *a;
+    args.precision = e->precision;
+    if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, 4);
+    mox_run_matmul(e, &args, a->w.rows, row_grain(&a->w, a->n));
     return MOX_OK;
 }
 
@@ -73,7 +101,7 @@ static mox_status check_groups(const mox_check *c, const groups *g, int64_t *uni
     MOX_TRY(check_row_list(c, "x_row", g->x_row, n_pairs, g->n_x_rows));
     MOX_TRY(check_row_list(c, "y_row", g->y_row, n_pairs, g->n_y_rows));
     MOX_TRY(mox_check_product(c, "w", g->n, rows, units));
-    *grain = row_grain(cols, n_pairs / g->n);
+    *grain = row_grain(&g->w[0], n_pairs / g->n);
     if (n_pairs == 0) *units = 0;
     return MOX_OK;
 }
@@ -85,7 +113,13 @@ mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_arg
                       a->x,        a->y,        a->x_stride, a->y_stride, a->n_x_rows, a->n_y_rows};
     int64_t units, grain;
     MOX_TRY(check_groups(&c, &g, &units, &grain));
-    mox_run_matmul_grouped(e, a, units, grain);
+    if (units == 0) return MOX_OK;
+    const int64_t n_pairs = a->offsets[a->n_groups];
+    MOX_TRY(check_scratch(&c, e->kern->matmul_grouped_prepare != NULL, a->scratch, n_pairs));
+    mox_matmul_grouped_args args = *a;
+    args.precision = e->precision;
+    if (e->kern->matmul_grouped_prepare) mox_run_matmul_grouped_prepare(e, &args, n_pairs, 4);
+    mox_run_matmul_grouped(e, &args, units, grain);
     return MOX_OK;
 }
 
@@ -98,7 +132,13 @@ mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_arg
                       a->x,        a->y,        a->x_stride, a->y_stride, a->n_x_rows, a->n_y_rows};
     int64_t units, grain;
     MOX_TRY(check_groups(&c, &g, &units, &grain));
-    mox_run_gate_up_swiglu(e, a, units, grain);
+    if (units == 0) return MOX_OK;
+    const int64_t n_pairs = a->offsets[a->n_groups];
+    MOX_TRY(check_scratch(&c, e->kern->gate_up_swiglu_prepare != NULL, a->scratch, n_pairs));
+    mox_gate_up_swiglu_args args = *a;
+    args.precision = e->precision;
+    if (e->kern->gate_up_swiglu_prepare) mox_run_gate_up_swiglu_prepare(e, &args, n_pairs, 4);
+    mox_run_gate_up_swiglu(e, &args, units, grain);
     return MOX_OK;
 }
 

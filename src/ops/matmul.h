@@ -4,6 +4,11 @@
 
 #include "ops/exec.h"
 
+/* Bytes of scratch for a product with n rows of activations of cols columns, whatever
+ * the level and the layout: kernels keep prepared activations there.  -1 when n and
+ * cols are absurd. */
+int64_t mox_matmul_scratch(int64_t n, int64_t cols);
+
 /* y[t, r] = sum_c W[r, c] x[t, c] + bias[r],  t < n, any layout of W.
  * x [n, cols], y [n, rows].  Unit: a row of W.  R64.  Class D; one token gives
  * the same bytes alone and in a batch (B) on the reference. */
@@ -13,6 +18,8 @@ typedef struct mox_matmul_args {
     float *y;
     int64_t n, x_stride, y_stride;
     mox_vec bias; /* type NONE: no bias; else n == rows */
+    void *scratch;           /* mox_matmul_scratch(n, cols) bytes, 64-byte aligned; the reference needs none */
+    mox_precision precision; /* set by the entry */
 } mox_matmul_args;
 mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err);
 
@@ -32,6 +39,8 @@ typedef struct mox_matmul_grouped_args {
     float *y;
     int64_t x_stride, y_stride;
     int64_t n_x_rows, n_y_rows;
+    void *scratch;           /* mox_matmul_scratch(pairs, cols) bytes, as above */
+    mox_precision precision; /* set by the entry */
 } mox_matmul_grouped_args;
 mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_args *a, mox_err *err);
 
@@ -47,6 +56,8 @@ typedef struct mox_gate_up_swiglu_args {
     float *y;
     int64_t x_stride, y_stride;
     int64_t n_x_rows, n_y_rows;
+    void *scratch;           /* mox_matmul_scratch(pairs, cols) bytes, as above */
+    mox_precision precision; /* set by the entry */
 } mox_gate_up_swiglu_args;
 mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_args *a, mox_err *err);
 

@@ -26,6 +26,7 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_dtype
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
                         (long long)o->n_ctx, (long long)max);
+    if (o->exact && o->fast) return mox_fail(err, MOX_E_ARG, "exact and fast exclude each other");
     if (o->n_seqs > 4096 || o->n_batch > 1 << 20 || o->n_checkpoints > 4096)
         return mox_fail(err, MOX_E_ARG, "context options: at most 4096 sequences, 1048576 tokens per batch, 4096 checkpoints");
     c->n_ctx = o->n_ctx ? o->n_ctx : mox_min_i64(max, 4096);
@@ -118,7 +119,8 @@ mox_status mox_context_create(mox_context **out, const mox_model *model, const m
     c->bytes = (int64_t)sizeof *c;
     mox_dtype kv_type = MOX_DT_NONE;
     mox_status status = read_opts(c, opts, &kv_type, err);
-    if (status == MOX_OK) status = mox_dev_cpu_open(&c->dev, opts->n_threads, opts->isa, err);
+    const mox_precision precision = opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
+    if (status == MOX_OK) status = mox_dev_cpu_open(&c->dev, opts->n_threads, opts->isa, precision, err);
     if (status == MOX_OK) status = reserve_caches(c, kv_type, err);
     if (status == MOX_OK) status = reserve_sequences(c, err);
     if (status == MOX_OK) {

@@ -20,7 +20,7 @@ static void cpu_close(mox_dev *d)
     mox_free(c);
 }
 
-mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_err *err)
+mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_precision precision, mox_err *err)
 {
     *out = NULL;
     const int level = mox_isa_find(isa);
@@ -34,6 +34,7 @@ mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_e
     }
     mox_kern_init(&c->kern, level);
     c->exec.kern = &c->kern;
+    c->exec.precision = precision;
     c->dev.name = "cpu";
     c->dev.close = cpu_close;
 #define CPU_SLOT(op, args) c->dev.ops.op = cpu_##op;

@@ -34,14 +34,15 @@ static mox_status compute_batch(const mox_exec *e, const mox_moe_ffn_args *a, in
                                   &(mox_gate_up_swiglu_args){.n_groups = n_batch, .gate = a->gate, .up = a->up,
                                                              .offsets = a->batch_offsets, .x_row = a->batch_tokens,
                                                              .x = a->x, .y = a->mid, .x_stride = a->dim,
-                                                             .y_stride = a->width, .n_x_rows = a->n, .n_y_rows = n_pairs},
+                                                             .y_stride = a->width, .n_x_rows = a->n, .n_y_rows = n_pairs,
+                                                             .scratch = a->acts},
                                   err));
     return mox_op_matmul_grouped(e,
                                  &(mox_matmul_grouped_args){.n_groups = n_batch, .w = a->down,
                                                             .offsets = a->batch_offsets, .y_row = a->batch_pairs,
                                                             .x = a->mid, .y = a->rows, .x_stride = a->width,
                                                             .y_stride = a->dim, .n_x_rows = n_pairs,
-                                                            .n_y_rows = a->n * a->k},
+                                                            .n_y_rows = a->n * a->k, .scratch = a->acts},
                                  err);
 }
 

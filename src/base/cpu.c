@@ -1,0 +1,37 @@
+/* base/cpu.c -- processor features by CPUID, and the register state that the system
+ * saves by XGETBV: a feature without saved registers does not exist. */
+#include "base/cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static unsigned saved_registers(void)
+{
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+unsigned mox_cpu_features(void)
+{
+    unsigned a, b, c, d, features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29, all1 = fma | osxsave | avx | f16c;
+    if ((c & all1) != all1) return 0;
+    const unsigned saved = saved_registers();
+    if ((saved & 0x06) != 0x06 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    const unsigned avx2 = (1u << 5) | (1u << 8), avx512 = (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31);
+    const unsigned vnni = (1u << 8) | (1u << 11);
+    if ((b & avx2) != avx2) return 0;
+    features |= MOX_CPU_AVX2;
+    if ((saved & 0xE6) != 0xE6 || (b & avx512) != avx512) return features;
+    features |= MOX_CPU_AVX512;
+    if ((c & vnni) == vnni) features |= MOX_CPU_VNNI;
+    return features;
+}
+
+#else
+
+unsigned mox_cpu_features(void) { return 0; }
+
+#endif

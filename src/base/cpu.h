@@ -1,0 +1,13 @@
+/* base/cpu.h -- what the processor can do, as far as the operating system lets it. */
+#ifndef MOX_BASE_CPU_H
+#define MOX_BASE_CPU_H
+
+enum {
+    MOX_CPU_AVX2 = 1 << 0,   /* with FMA, F16C and BMI2 */
+    MOX_CPU_AVX512 = 1 << 1, /* F, BW, VL, DQ */
+    MOX_CPU_VNNI = 1 << 2    /* AVX-512 VNNI and GFNI */
+};
+
+unsigned mox_cpu_features(void);
+
+#endif

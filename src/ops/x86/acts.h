@@ -1,0 +1,232 @@
+/* ops/x86/acts.h -- activations prepared for products with stored weights.
+ *
+ * Affine weights meet whole numbers: a unit of 32 or 64 columns of a token becomes
+ * round(x / scale), held as one or two planes of signed bytes (value = 256 * high +
+ * low), and y = sum_u scale_u weight_scale_u (codes . planes)_u + weight_bias_u sum_u,
+ * where sum_u is that of the rounded values: with the true sum, rounding errors of
+ * code and bias terms would not cancel.  Otherwise activations stay f32.
+ *
+ * Two arrangements, both of token_bytes per token:
+ *   rows    one token after the other; for 4-bit codes ("nibble") a chunk of 2 VBYTES
+ *           columns is its even columns, then its odd ones, as the codes come out of
+ *           packed bytes; f32 nibble: [8][LANES] with column 8 l + j at [j][l], divided
+ *           by the place of the code in its word, 16^j (16^6 for the last, see rows.h)
+ *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
+ *           for the tile kernels; f32: [column][token]
+ * A group of n tokens is in rows when n <= ROWS_MAX, else in blocks of even size. */
+#ifndef MOX_OPS_X86_ACTS_H
+#define MOX_OPS_X86_ACTS_H
+
+#include "ops/matmul.h"
+#include "ops/x86/level.h"
+
+enum {
+    CHUNK = 2 * VBYTES,
+#if MOX_LEVEL == 1
+    BLOCK_MAX = 4, /* 4 sums and 4 totals of 8 rows in 16 registers */
+#else
+    BLOCK_MAX = 12,
+#endif
+    ROWS_MAX = 4
+};
+
+typedef struct act_plan {
+    bool integer, nibble;
+    int unit;   /* columns with one scale */
+    int share;  /* units per group of the weights: 1 or 2 */
+    int planes; /* integer: 1 or 2 */
+    int64_t cols, cols_padded, units, units_padded, token_bytes;
+} act_plan;
+
+static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, mox_precision precision)
+{
+    act_plan p = {.cols = cols};
+    const bool affine = l->kind == MOX_MAT_AFFINE;
+    p.integer = affine && precision != MOX_PRECISION_EXACT;
+    p.nibble = affine && l->bits == 4;
+    p.unit = affine && l->group == 32 ? 32 : 64;
+    p.share = affine && l->group == 128 ? 2 : 1;
+    p.planes = precision == MOX_PRECISION_FAST ? 1 : 2;
+    p.cols_padded = (cols + CHUNK - 1) / CHUNK * CHUNK;
+    p.units = (cols + p.unit - 1) / p.unit;
+    p.units_padded = (p.units + LANES - 1) / LANES * LANES;
+    p.token_bytes = (p.integer ? p.planes * p.cols_padded + 8 * p.units_padded : 4 * p.cols_padded + 4 * p.units_padded);
+    p.token_bytes = (p.token_bytes + 63) / 64 * 64;
+    return p;
+}
+
+/* Whether activations prepared for one serve the other. */
+static inline bool same_plan(const act_plan *a, const act_plan *b)
+{
+    return a->integer == b->integer && a->nibble == b->nibble && a->unit == b->unit && a->share == b->share &&
+           a->planes == b->planes && a->cols == b->cols;
+}
+
+/* ---- where things are ---- */
+
+typedef struct block {
+    int64_t first, n; /* tokens of the group */
+} block;
+
+static inline int64_t block_count(int64_t n) { return (n + BLOCK_MAX - 1) / BLOCK_MAX; }
+
+/* Block i of a group of n tokens: sizes differ by at most one. */
+static inline block block_at(int64_t n, int64_t i)
+{
+    const int64_t count = block_count(n), size = n / count, larger = n % count;
+    return (block){.first = i * size + (i < larger ? i : larger), .n = size + (i < larger)};
+}
+
+static inline block block_of(int64_t n, int64_t token)
+{
+    const int64_t count = block_count(n), size = n / count, larger = n % count, edge = larger * (size + 1);
+    return block_at(n, token < edge ? token / (size + 1) : larger + (token - edge) / size);
+}
+
+/* ---- preparing ---- */
+
+ALWAYS_INLINE void store_bytes(int8_t *out, vi x) /* the low byte of every lane */
+{
+#if MOX_LEVEL == 1
+    const vi low = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0C080400));
+    const int32_t words[2] = {_mm256_extract_epi32(low, 0), _mm256_extract_epi32(low, 4)};
+    memcpy(out, words, 8);
+#else
+    _mm_storeu_si128((void *)out, _mm512_cvtepi32_epi8(x));
+#endif
+}
+
+/* One unit: planes[p][unit] of signed bytes, the first the most significant. */
+ALWAYS_INLINE void quantize_unit(const float *x, int unit, int planes, int8_t out[2][64], float *scale, float *sum)
+{
+    vf top = vf_zero();
+    for (int i = 0; i < unit; i += LANES) {
+        const vf v = vf_load(x + i);
+        top = vf_max(vf_max(v, vf_sub(vf_zero(), v)), top); /* a NaN in v is lost here and found by the sum below */
+    }
+    const float largest = vf_max_of(top), limit = planes == 1 ? 127.0f : 32512.0f;
+    const vf factor = vf_set(largest > 0 ? limit / largest : 0);
+    vi total = vi_zero();
+    vf check = vf_zero();
+    for (int i = 0; i < unit; i += LANES) {
+        const vf v = vf_load(x + i);
+        check = vf_fma(v, vf_zero(), check); /* NaN when an element is not finite */
+#if MOX_LEVEL == 1
+        const vi q = _mm256_cvtps_epi32(vf_mul(v, factor));
+        total = _mm256_add_epi32(total, q);
+        const vi low = _mm256_srai_epi32(_mm256_slli_epi32(q, 24), 24);
+        const vi high = _mm256_srai_epi32(_mm256_sub_epi32(q, low), 8);
+#else
+        const vi q = _mm512_cvtps_epi32(vf_mul(v, factor));
+        total = _mm512_add_epi32(total, q);
+        const vi low = _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24);
+        const vi high = _mm512_srai_epi32(_mm512_sub_epi32(q, low), 8);
+#endif
+        if (planes == 2) store_bytes(out[0] + i, high);
+        store_bytes(out[planes - 1] + i, low);
+    }
+    *scale = largest / limit + vf_sum(check);
+    int32_t totals[LANES], whole = 0;
+    vi_store(totals, total);
+    for (int i = 0; i < LANES; i++) whole += totals[i];
+    *sum = *scale * (float)whole;
+}
+
+/* Even elements, then odd ones, of n bytes. */
+ALWAYS_INLINE void split_even_odd(const int8_t *in, int n, int8_t *even, int8_t *odd)
+{
+    for (int i = 0; i < n / 2; i++) {
+        even[i] = in[2 * i];
+        odd[i] = in[2 * i + 1];
+    }
+}
+
+/* The unit's columns, with zeros behind the last column of the row. */
+ALWAYS_INLINE const float *unit_columns(const act_plan *p, const float *x, int64_t u, float spare[64])
+{
+    const int64_t at = u * p->unit, left = p->cols - at;
+    if (left >= p->unit) return x + at;
+    for (int i = 0; i < p->unit; i++) spare[i] = i < left ? x[at + i] : 0;
+    return spare;
+}
+
+static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
+{
+    float *scale = (float *)(void *)(token + p->planes * p->cols_padded), *sum = scale + p->units_padded;
+    memset(token, 0, (size_t)p->token_bytes); /* padding must multiply to nothing */
+    for (int64_t u = 0; u < p->units; u++) {
+        int8_t planes[2][64];
+        float spare[64];
+        quantize_unit(unit_columns(p, x, u, spare), p->unit, p->planes, planes, &scale[u], &sum[u]);
+        for (int k = 0; k < p->planes; k++) {
+            int8_t *out = (int8_t *)token + k * p->cols_padded;
+            const int64_t at = u * p->unit, in_chunk = at % CHUNK, chunk = at - in_chunk;
+            if (p->nibble) split_even_odd(planes[k], p->unit, out + chunk + in_chunk / 2, out + chunk + VBYTES + in_chunk / 2);
+            else memcpy(out + at, planes[k], (size_t)p->unit);
+        }
+    }
+}
+
+static void prepare_int_block(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
+{
+    uint8_t *out = base + 4 * i;
+    float *scale = (float *)(void *)(base + n * p->planes * p->units * p->unit) + i, *sum = scale + n * p->units;
+    for (int64_t u = 0; u < p->units; u++) {
+        int8_t planes[2][64], ordered[64];
+        float spare[64];
+        quantize_unit(unit_columns(p, x, u, spare), p->unit, p->planes, planes, &scale[u * n], &sum[u * n]);
+        for (int k = 0; k < p->planes; k++) {
+            const int8_t *words = planes[k];
+            if (p->nibble) {
+                int8_t even[32], odd[32];
+                split_even_odd(planes[k], p->unit, even, odd);
+                for (int w = 0; w < p->unit / 8; w++) {
+                    memcpy(ordered + 8 * w, even + 4 * w, 4);
+                    memcpy(ordered + 8 * w + 4, odd + 4 * w, 4);
+                }
+                words = ordered;
+            }
+            for (int w = 0; w < p->unit / 4; w++, out += 4 * n) memcpy(out, words + 4 * w, 4);
+        }
+    }
+}
+
+static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
+{
+    float *out = (float *)(void *)token, *sum = out + p->cols_padded;
+    memset(token, 0, (size_t)p->token_bytes);
+    for (int64_t c = 0; c < p->cols; c++) {
+        int64_t at = c;
+        float place = 1;
+        if (p->nibble) {
+            const int64_t in_chunk = c % CHUNK, j = in_chunk % 8;
+            at = c - in_chunk + j * LANES + in_chunk / 8;
+            place = 1.0f / (float)(1u << (4 * (j < 7 ? j : 6))); /* exact */
+        }
+        out[at] = x[c] * place;
+        sum[c / p->unit] += x[c];
+    }
+}
+
+static void prepare_f32_block(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
+{
+    float *out = (float *)(void *)base + i;
+    for (int64_t c = 0; c < p->cols; c++) out[c * n] = x[c];
+}
+
+/* Token i of a group of n whose activations begin at base. */
+static void prepare_token(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
+{
+    if (n <= ROWS_MAX) {
+        uint8_t *token = base + i * p->token_bytes;
+        if (p->integer) prepare_int_row(p, x, token);
+        else prepare_f32_row(p, x, token);
+        return;
+    }
+    const block b = block_of(n, i);
+    uint8_t *at = base + b.first * p->token_bytes;
+    if (p->integer) prepare_int_block(p, x, at, b.n, i - b.first);
+    else prepare_f32_block(p, x, at, b.n, i - b.first);
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* ops/x86/level.h -- the vector operations that the kernels are written in, for the
+ * level that this object is compiled for.
+ *
+ *   MOX_LEVEL 1  avx2        AVX2, FMA, F16C, BMI2           8 lanes
+ *   MOX_LEVEL 2  avx512      + AVX-512 F, BW, VL, DQ        16 lanes
+ *   MOX_LEVEL 3  avx512vnni  + VNNI, GFNI                   16 lanes
+ *
+ * Kernels are static functions of one source, compiled once per level; MOX_AT(name)
+ * gives the exported ones their suffix. */
+#ifndef MOX_OPS_X86_LEVEL_H
+#define MOX_OPS_X86_LEVEL_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define MOX_PASTE_(a, b) a##_##b
+#define MOX_PASTE(a, b) MOX_PASTE_(a, b)
+#if MOX_LEVEL == 1
+#define MOX_AT(name) MOX_PASTE(name, avx2)
+#elif MOX_LEVEL == 2
+#define MOX_AT(name) MOX_PASTE(name, avx512)
+#elif MOX_LEVEL == 3
+#define MOX_AT(name) MOX_PASTE(name, avx512vnni)
+#else
+#error "MOX_LEVEL is not set"
+#endif
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#if MOX_LEVEL == 1
+
+typedef __m256i vi;
+typedef __m256 vf;
+enum { LANES = 8, VBYTES = 32 };
+
+ALWAYS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+ALWAYS_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
+ALWAYS_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+ALWAYS_INLINE vf vf_load_at(const void *p) { return _mm256_castsi256_ps(_mm256_loadu_si256(p)); } /* any address */
+ALWAYS_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+ALWAYS_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+ALWAYS_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+ALWAYS_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+ALWAYS_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+ALWAYS_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+ALWAYS_INLINE vf vf_permute(vf x, vi index) { return _mm256_permutevar8x32_ps(x, index); }
+ALWAYS_INLINE vf vf_from_int(vi x) { return _mm256_cvtepi32_ps(x); }
+ALWAYS_INLINE vf vf_bits(vi x) { return _mm256_castsi256_ps(x); }
+ALWAYS_INLINE vi vi_bits(vf x) { return _mm256_castps_si256(x); }
+ALWAYS_INLINE vf vf_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* x * 2^n for whole n in [-126, 127]. */
+ALWAYS_INLINE vf vf_scale2(vf x, vf n)
+{
+    const vi e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(e));
+}
+ALWAYS_INLINE float vf_sum(vf x)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+ALWAYS_INLINE float vf_max_of(vf x)
+{
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+ALWAYS_INLINE vf vf_load_bf16(const void *p)
+{
+    return vf_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+ALWAYS_INLINE vf vf_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+ALWAYS_INLINE vi vi_load_u8_wide(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)); }
+
+ALWAYS_INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
+ALWAYS_INLINE vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
+ALWAYS_INLINE vi vi_set8(int8_t x) { return _mm256_set1_epi8(x); }
+ALWAYS_INLINE vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
+ALWAYS_INLINE void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
+ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+ALWAYS_INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+ALWAYS_INLINE vi vi_shl(vi x, int n) { return _mm256_slli_epi32(x, n); }
+ALWAYS_INLINE vi vi_shr4(vi x) { return _mm256_srli_epi32(x, 4); }
+ALWAYS_INLINE vi vi_high_nibbles(vi x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi8(15)); }
+
+#else
+
+typedef __m512i vi;
+typedef __m512 vf;
+enum { LANES = 16, VBYTES = 64 };
+
+ALWAYS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+ALWAYS_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+ALWAYS_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+ALWAYS_INLINE vf vf_load_at(const void *p) { return _mm512_loadu_ps(p); } /* any address */
+ALWAYS_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+ALWAYS_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+ALWAYS_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+ALWAYS_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+ALWAYS_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+ALWAYS_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+ALWAYS_INLINE vf vf_permute(vf x, vi index) { return _mm512_permutexvar_ps(index, x); }
+ALWAYS_INLINE vf vf_from_int(vi x) { return _mm512_cvtepi32_ps(x); }
+ALWAYS_INLINE vf vf_bits(vi x) { return _mm512_castsi512_ps(x); }
+ALWAYS_INLINE vi vi_bits(vf x) { return _mm512_castps_si512(x); }
+ALWAYS_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+ALWAYS_INLINE vf vf_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+ALWAYS_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
+ALWAYS_INLINE float vf_max_of(vf x) { return _mm512_reduce_max_ps(x); }
+ALWAYS_INLINE vf vf_load_bf16(const void *p)
+{
+    return vf_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+ALWAYS_INLINE vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+ALWAYS_INLINE vi vi_load_u8_wide(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)); }
+
+ALWAYS_INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
+ALWAYS_INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+ALWAYS_INLINE vi vi_set8(int8_t x) { return _mm512_set1_epi8(x); }
+ALWAYS_INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+ALWAYS_INLINE void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
+ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+ALWAYS_INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+ALWAYS_INLINE vi vi_shl(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
+ALWAYS_INLINE vi vi_shr4(vi x) { return _mm512_srli_epi32(x, 4); }
+ALWAYS_INLINE vi vi_high_nibbles(vi x)
+{
+#if MOX_LEVEL >= 3 /* one instruction: a byte shifted right by four as a bit matrix */
+    return _mm512_gf2p8affine_epi64_epi8(x, _mm512_set1_epi64(0x1020408000000000), 0);
+#else
+    return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
+#endif
+}
+
+#endif
+
+/* acc + the sums of four products u8 * s8 in each lane.  Without VNNI two products
+ * share a 16-bit sum, so the unsigned side must be below 128: see vi_dot_wide. */
+ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
+{
+#if MOX_LEVEL == 3
+    return _mm512_dpbusd_epi32(acc, unsigned8, signed8);
+#elif MOX_LEVEL == 2
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(unsigned8, signed8), _mm512_set1_epi16(1)));
+#else
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(unsigned8, signed8), _mm256_set1_epi16(1)));
+#endif
+}
+
+/* The same for any unsigned bytes. */
+ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
+{
+#if MOX_LEVEL == 3
+    return vi_dot(acc, unsigned8, signed8);
+#else
+    const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
+    return vi_dot(vi_add(acc, vi_shl(high, 4)), vi_and(unsigned8, vi_set8(15)), signed8);
+#endif
+}
+
+/* e^x to 2 ulp for |x| <= 87, clamped outside; NaN stays NaN. */
+ALWAYS_INLINE vf vf_exp(vf x)
+{
+    x = vf_max(vf_set(-87.0f), vf_min(vf_set(88.0f), x)); /* operand order keeps NaN */
+    const vf n = vf_round(vf_mul(x, vf_set(1.44269504f)));
+    vf r = vf_fma(n, vf_set(-0.693359375f), x);
+    r = vf_fma(n, vf_set(2.12194440e-4f), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(vf_mul(p, r), r, vf_add(r, vf_set(1.0f)));
+    return vf_scale2(p, n);
+}
+
+ALWAYS_INLINE vf vf_sigmoid(vf x)
+{
+    return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* ops/x86/rows.h -- few tokens: dot products in the order of the file.
+ *
+ * The speed of one token is that of memory, so the order of memory decides: RB
+ * neighbouring rows at a time, which lie one after the other in the file, with the
+ * prefetch walking through them strictly in sequence (bench/results/decode.md). */
+#ifndef MOX_OPS_X86_ROWS_H
+#define MOX_OPS_X86_ROWS_H
+
+#include "ops/x86/acts.h"
+#include "ops/x86/weights.h"
+
+enum { PREFETCH_BYTES = 4096 };
+
+/* The unit of each lane of a vector whose lanes hold cols_per_lane columns each,
+ * counted from the first lane's unit. */
+ALWAYS_INLINE vi unit_lanes(int cols_per_lane, int unit)
+{
+    int32_t index[LANES];
+    for (int l = 0; l < LANES; l++) index[l] = l * cols_per_lane / unit;
+    return vi_load(index);
+}
+
+/* What the kernels read of one matrix. */
+typedef struct rows_in {
+    const mox_mat *m;
+    const act_plan *p;
+    const uint8_t *acts;   /* of the group */
+    int64_t row_bytes, scale_bytes;
+} rows_in;
+
+ALWAYS_INLINE const int8_t *plane_of(const rows_in *in, int64_t t, int k)
+{
+    return (const int8_t *)in->acts + t * in->p->token_bytes + k * in->p->cols_padded;
+}
+ALWAYS_INLINE const float *scales_of(const rows_in *in, int64_t t)
+{
+    return (const float *)(const void *)(in->acts + t * in->p->token_bytes + in->p->planes * in->p->cols_padded);
+}
+
+/* The codes of a chunk, or what is left of the row, zeros behind it. */
+ALWAYS_INLINE vi load_chunk(const uint8_t *row, int64_t at, int64_t row_bytes)
+{
+    if (at + VBYTES <= row_bytes) return vi_load(row + at);
+    uint8_t spare[VBYTES] = {0};
+    memcpy(spare, row + at, (size_t)(row_bytes - at));
+    return vi_load(spare);
+}
+
+/* RB rows from `row` on, NT tokens: out[r][t]. */
+ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, const rows_in *in, int64_t row, float *out)
+{
+    const act_plan *p = in->p;
+    const uint8_t *w = in->m->w + row * in->row_bytes;
+    const int64_t n_chunks = p->cols_padded / CHUNK, n_whole = p->cols / CHUNK, per_block = LANES * p->unit / CHUNK;
+    const mox_dtype type = in->m->layout.scale_type;
+    vf acc[4][4], scale[4][4];
+    for (int r = 0; r < RB; r++)
+        for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();
+    for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
+        const int64_t u0 = c0 * CHUNK / p->unit;
+        for (int r = 0; r < RB; r++) {
+            const vf s = load_units(in->m->scales + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+            const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+            for (int t = 0; t < NT; t++) {
+                const float *x = scales_of(in, t) + u0;
+                scale[r][t] = vf_mul(s, vf_load(x));
+                acc[r][t] = vf_fma(b, vf_load(x + p->units_padded), acc[r][t]);
+            }
+        }
+        const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
+        vi lanes = unit_lanes(8, p->unit);
+#pragma GCC unroll 1 /* rolled, the hardware prefetcher keeps up: bench/results/decode.md */
+        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK / p->unit))) {
+            vi low[4], high[4];
+            for (int r = 0; r < RB; r++) {
+                const vi v = c < n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
+                                         : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes);
+                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T0);
+                low[r] = vi_and(v, vi_set8(15));
+                high[r] = vi_high_nibbles(v);
+            }
+            for (int t = 0; t < NT; t++) {
+                const int8_t *x = plane_of(in, t, 0) + c * CHUNK, *x1 = plane_of(in, t, PLANES - 1) + c * CHUNK;
+                const vi even = vi_load(x), odd = vi_load(x + VBYTES), even1 = vi_load(x1), odd1 = vi_load(x1 + VBYTES);
+                for (int r = 0; r < RB; r++) {
+                    vi i = vi_dot(vi_dot(vi_zero(), low[r], even), high[r], odd);
+                    if (PLANES == 2) i = vi_dot(vi_dot(vi_shl(i, 8), low[r], even1), high[r], odd1);
+                    acc[r][t] = vf_fma(vf_from_int(i), vf_permute(scale[r][t], lanes), acc[r][t]);
+                }
+            }
+        }
+    }
+    for (int r = 0; r < RB; r++)
+        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
+}
+
+/* One row of any other width of code, through bytes. */
+ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, int64_t row, float *out)
+{
+    enum { PIECE = LANES * 64 }; /* at most LANES units */
+    const act_plan *p = in->p;
+    const int bits = in->m->layout.bits;
+    const uint8_t *w = in->m->w + row * in->row_bytes;
+    const mox_dtype type = in->m->layout.scale_type;
+    vf acc[4];
+    for (int t = 0; t < NT; t++) acc[t] = vf_zero();
+    const int64_t step = LANES * p->unit;
+    const vi lanes = unit_lanes(4, p->unit);
+    for (int64_t c0 = 0; c0 < p->cols; c0 += step) {
+        uint8_t bytes[PIECE];
+        const int64_t n = p->cols - c0 < step ? p->cols - c0 : step, u0 = c0 / p->unit;
+        const uint8_t *codes = bytes;
+        if (bits == 8 && n % VBYTES == 0) {
+            codes = w + c0;
+            for (int64_t i = 0; i < n; i += 64) _mm_prefetch((const char *)codes + PREFETCH_BYTES + i, _MM_HINT_T0);
+        } else {
+            unpack_codes(w, bits, c0, n, in->row_bytes, bytes);
+            if (n % VBYTES) memset(bytes + n, 0, VBYTES);
+        }
+        const vf s = load_units(in->m->scales + row * in->scale_bytes, type, p->share, u0, p->units);
+        const vf b = load_units(in->m->biases + row * in->scale_bytes, type, p->share, u0, p->units);
+        for (int t = 0; t < NT; t++) {
+            const float *x = scales_of(in, t) + u0;
+            const vf scale = vf_mul(s, vf_load(x));
+            acc[t] = vf_fma(b, vf_load(x + p->units_padded), acc[t]);
+            for (int64_t i = 0; i < n; i += VBYTES) {
+                const vi v = vi_load(codes + i);
+                vi sum = vi_dot_wide(vi_zero(), v, vi_load(plane_of(in, t, 0) + c0 + i));
+                if (PLANES == 2) sum = vi_dot_wide(vi_shl(sum, 8), v, vi_load(plane_of(in, t, 1) + c0 + i));
+                acc[t] = vf_fma(vf_from_int(sum), vf_permute(scale, vi_add(lanes, vi_set((int32_t)(i / p->unit)))), acc[t]);
+            }
+        }
+    }
+    for (int t = 0; t < NT; t++) out[t] = vf_sum(acc[t]);
+}
+
+/* f32 activations and 4-bit codes: a code stays at its place in the word, and the
+ * activation has been divided by that place. */
+ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in, int64_t row, float *out)
+{
+    const act_plan *p = in->p;
+    const uint8_t *w = in->m->w + row * in->row_bytes;
+    const int64_t n_chunks = p->cols_padded / CHUNK, n_whole = p->cols / CHUNK, per_block = LANES * p->unit / CHUNK;
+    const mox_dtype type = in->m->layout.scale_type;
+    vf acc[4][4], scale[4];
+    for (int r = 0; r < RB; r++)
+        for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();
+    for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
+        const int64_t u0 = c0 * CHUNK / p->unit;
+        for (int r = 0; r < RB; r++) {
+            scale[r] = load_units(in->m->scales + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+            const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+            for (int t = 0; t < NT; t++) {
+                const float *sum = (const float *)(const void *)(in->acts + t * p->token_bytes) + p->cols_padded + u0;
+                acc[r][t] = vf_fma(b, vf_load(sum), acc[r][t]);
+            }
+        }
+        const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
+        vi lanes = unit_lanes(8, p->unit);
+#pragma GCC unroll 1
+        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK / p->unit))) {
+            vi v[4];
+            for (int r = 0; r < RB; r++) {
+                v[r] = c < n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
+                                   : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes);
+                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T0);
+            }
+            for (int t = 0; t < NT; t++) {
+                const float *x = (const float *)(const void *)(in->acts + t * p->token_bytes) + c * CHUNK;
+                vf sum[4];
+                for (int r = 0; r < RB; r++) sum[r] = vf_zero();
+#pragma GCC unroll 8
+                for (int j = 0; j < 8; j++) {
+                    const vf xj = vf_load(x + j * LANES);
+                    for (int r = 0; r < RB; r++) {
+                        /* The top nibble would be a sign, so it is moved down by one place. */
+                        const vi code = j < 7 ? vi_and(v[r], vi_set(15 << (4 * j))) : vi_and(vi_shr4(v[r]), vi_set(15 << 24));
+                        sum[r] = vf_fma(vf_from_int(code), xj, sum[r]);
+                    }
+                }
+                for (int r = 0; r < RB; r++) acc[r][t] = vf_fma(sum[r], vf_permute(scale[r], lanes), acc[r][t]);
+            }
+        }
+    }
+    for (int r = 0; r < RB; r++)
+        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
+}
+
+/* f32 activations and any other weight: decoded piece by piece. */
+ALWAYS_INLINE void dot_decoded(const int NT, const rows_in *in, int64_t row, float *out)
+{
+    enum { PIECE = 64 };
+    const act_plan *p = in->p;
+    const mox_mat_layout *l = &in->m->layout;
+    const uint8_t *w = in->m->w + row * in->row_bytes;
+    vf acc[4];
+    for (int t = 0; t < NT; t++) acc[t] = vf_zero();
+    for (int64_t c0 = 0; c0 < p->cols; c0 += PIECE) {
+        const int64_t n = p->cols - c0 < PIECE ? p->cols - c0 : PIECE;
+        float piece[PIECE];
+        const bool fp8 = l->kind == MOX_MAT_FP8, whole_block = fp8 && c0 / l->block_cols == (c0 + PIECE - 1) / l->block_cols;
+        const bool straight = n == PIECE && l->kind != MOX_MAT_AFFINE && (!fp8 || whole_block);
+        if (!straight) {
+            mox_mat_decode(in->m, row, c0, n, piece);
+            for (int64_t i = n; i < PIECE; i++) piece[i] = 0;
+        }
+        const vf scale = vf_set(straight && fp8 ? fp8_scale(in->m, row, c0) : 1.0f);
+        for (int i = 0; i < PIECE; i += LANES) {
+            vf v = straight ? load_elements(w, l->kind, c0 + i) : vf_load(piece + i);
+            if (straight && fp8) v = vf_mul(v, scale);
+            for (int t = 0; t < NT; t++)
+                acc[t] = vf_fma(v, vf_load((const float *)(const void *)(in->acts + t * p->token_bytes) + c0 + i), acc[t]);
+        }
+    }
+    for (int t = 0; t < NT; t++) out[t] = vf_sum(acc[t]);
+}
+
+#endif
