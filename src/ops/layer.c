@@ -16,12 +16,19 @@ typedef struct scratch {
     float *q, *k, *v;     /* [n, heads or kv_heads, head_dim]; q is later the attention    */
     float *qr, *kr, *vr;  /* the same head-major, normed and rotated                       */
     float *gate, *up;     /* [n, ffn] */
+    float *acts;          /* prepared activations of a product */
 } scratch;
 
 static bool add_product(int64_t *total, int64_t a, int64_t b)
 {
     int64_t product;
     return mox_mul_i64(a, b, &product) && mox_add_i64(*total, product, total);
+}
+
+/* Columns of the widest product. */
+static int64_t widest(const mox_layer_args *a)
+{
+    return mox_max_i64(mox_max_i64(a->dim, a->ffn), a->heads * a->head_dim);
 }
 
 int64_t mox_layer_scratch_floats(const mox_layer_args *a)
@@ -33,7 +40,8 @@ int64_t mox_layer_scratch_floats(const mox_layer_args *a)
         !add_product(&per_token, 2, q) || !add_product(&per_token, 4, kv) ||
         !mox_mul_i64(per_token, a->n, &total))
         return -1;
-    return total;
+    const int64_t acts = mox_matmul_scratch(a->n, widest(a));
+    return acts >= 0 && mox_add_i64(total, acts / 4, &total) ? total : -1;
 }
 
 static scratch cut(const mox_layer_args *a)
@@ -49,6 +57,7 @@ static scratch cut(const mox_layer_args *a)
     s.vr = s.v + kv;
     s.gate = s.vr + kv;
     s.up = s.gate + a->n * a->ffn;
+    s.acts = s.up + a->n * a->ffn;
     return s;
 }
 
@@ -115,10 +124,10 @@ static mox_status check_sizes(const mox_check *c, const mox_layer_args *a)
     return mox_check_f32(c, "sin", a->sin, table);
 }
 
-static mox_status project(const mox_exec *e, const mox_mat *w, const float *x, float *y, int64_t n,
+static mox_status project(const mox_exec *e, const mox_mat *w, const float *x, float *y, int64_t n, float *acts,
                           mox_err *err)
 {
-    const mox_matmul_args m = {.w = *w, .x = x, .y = y, .n = n, .x_stride = w->cols, .y_stride = w->rows};
+    const mox_matmul_args m = {.w = *w, .x = x, .y = y, .n = n, .x_stride = w->cols, .y_stride = w->rows, .scratch = acts};
     return mox_op_matmul(e, &m, err);
 }
 
@@ -140,9 +149,9 @@ static mox_qk_mode mode_of(const mox_vec *weight)
 static mox_status attend(const mox_exec *e, const mox_layer_args *a, const scratch *s, mox_err *err)
 {
     const mox_layer_weights *w = &a->w;
-    MOX_TRY(project(e, &w->wq, s->hidden, s->q, a->n, err));
-    MOX_TRY(project(e, &w->wk, s->hidden, s->k, a->n, err));
-    MOX_TRY(project(e, &w->wv, s->hidden, s->v, a->n, err));
+    MOX_TRY(project(e, &w->wq, s->hidden, s->q, a->n, s->acts, err));
+    MOX_TRY(project(e, &w->wk, s->hidden, s->k, a->n, s->acts, err));
+    MOX_TRY(project(e, &w->wv, s->hidden, s->v, a->n, s->acts, err));
     MOX_TRY(turn(e, a, mode_of(&w->q_norm), w->q_norm, s->q, s->qr, a->heads, err));
     MOX_TRY(turn(e, a, mode_of(&w->k_norm), w->k_norm, s->k, s->kr, a->kv_heads, err));
     MOX_TRY(turn(e, a, MOX_QK_COPY, (mox_vec){0}, s->v, s->vr, a->kv_heads, err));
@@ -182,18 +191,18 @@ mox_status mox_op_layer_forward(const mox_exec *e, const mox_layer_args *a, mox_
                                     .eps = a->eps};
     MOX_TRY(mox_op_rms_norm(e, &norm, err));
     MOX_TRY(attend(e, a, &s, err));
-    MOX_TRY(project(e, &w->wo, s.q, s.hidden, a->n, err));
+    MOX_TRY(project(e, &w->wo, s.q, s.hidden, a->n, s.acts, err));
     const mox_residual_norm_args residual = {.a = a->x, .b = s.hidden, .scale = w->attn_scale,
                                              .scale_len = a->dim, .res = s.hidden, .norm = s.normed,
                                              .rows = a->n, .dim = a->dim, .weight = w->post_norm,
                                              .eps = a->eps};
     MOX_TRY(mox_op_residual_norm(e, &residual, err));
-    MOX_TRY(project(e, &w->gate, s.normed, s.gate, a->n, err));
-    MOX_TRY(project(e, &w->up, s.normed, s.up, a->n, err));
+    MOX_TRY(project(e, &w->gate, s.normed, s.gate, a->n, s.acts, err));
+    MOX_TRY(project(e, &w->up, s.normed, s.up, a->n, s.acts, err));
     const mox_swiglu_args act = {.gate = s.gate, .up = s.up, .out = s.gate, .rows = a->n, .dim = a->ffn,
                                  .gate_stride = a->ffn, .up_stride = a->ffn, .out_stride = a->ffn};
     MOX_TRY(mox_op_swiglu(e, &act, err));
-    MOX_TRY(project(e, &w->down, s.gate, s.normed, a->n, err));
+    MOX_TRY(project(e, &w->down, s.gate, s.normed, a->n, s.acts, err));
     if (w->mlp_scale) {
         const mox_scale_add_args add = {.a = s.hidden, .b = s.normed, .scale = w->mlp_scale, .out = a->out,
                                         .n = a->n * a->dim, .scale_len = a->dim};

@@ -18,7 +18,7 @@ typedef struct mox_matmul_args {
     float *y;
     int64_t n, x_stride, y_stride;
     mox_vec bias; /* type NONE: no bias; else n == rows */
-    void *scratch;           /* mox_matmul_scratch(n, cols) bytes, 64-byte aligned; the reference needs none */
+    void *scratch;           /* mox_matmul_scratch(n, cols) bytes aligned for floats; the reference needs none */
     mox_precision precision; /* set by the entry */
 } mox_matmul_args;
 mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err);

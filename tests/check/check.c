@@ -56,7 +56,7 @@ static int run_test(const ck_op *op, int level, ck_plant_fn *plant)
     if (plant) plant(&kern);
     mox_pool *pool = NULL;
     if (mox_pool_create(&pool, POOL_THREADS, NULL) != MOX_OK) return 1;
-    ck = (ck_state){.exec = {&kern, pool}, .ref = {&ref, NULL}, .at_ref = level == 0};
+    ck = (ck_state){.exec = {&kern, pool, MOX_PRECISION_EXACT}, .ref = {&ref, NULL}, .at_ref = level == 0};
     const ck_where where = {op->name, mox_isa_name(level), options.seed, plant != NULL};
     ck_begin(&where);
     op->test();

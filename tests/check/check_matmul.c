@@ -57,17 +57,32 @@ static known known_mat(kind k, int64_t rows, int64_t cols)
     return w;
 }
 
+/* Half a step of the whole numbers that activations are rounded to, for the 64
+ * columns around col; 0 where they stay f32. */
+static double rounding(const known *w, const float *x, int64_t col)
+{
+    if (ck.at_ref || ck.exec.precision == MOX_PRECISION_EXACT || w->m.layout.kind != MOX_MAT_AFFINE) return 0;
+    float largest = 0;
+    for (int64_t c = col / 64 * 64; c < w->m.cols && c < col / 64 * 64 + 64; c++) largest = fmaxf(largest, fabsf(x[c]));
+    return 0.5 * (double)largest / (ck.exec.precision == MOX_PRECISION_FAST ? 127 : 32512);
+}
+
 /* W[r, :] . x from the far end, and what may be lost in it. */
 static double dot(const known *w, int64_t r, const float *x, double *allowed)
 {
-    double sum = 0, mag = 0;
+    double sum = 0, mag = 0, rounded = 0, step = 0;
     for (int64_t c = w->m.cols - 1; c >= 0; c--) {
+        if (c == w->m.cols - 1 || c % 64 == 63) step = rounding(w, x, c);
         sum += w->value[r * w->m.cols + c] * (double)x[c];
         mag += w->mag[r * w->m.cols + c] * fabs((double)x[c]);
+        rounded += fabs(w->value[r * w->m.cols + c]) * step;
     }
-    *allowed = 1e-5 * mag + 1e-7;
+    *allowed = 1e-5 * mag + 1.001 * rounded + 1e-7;
     return sum;
 }
+
+/* Scratch for n rows of activations, guarded like every buffer. */
+static void *scratch(int64_t n, int64_t cols) { return ck_bytes(mox_matmul_scratch(n, cols)); }
 
 /* ---- matmul ---- */
 
@@ -114,7 +129,8 @@ static void matmul_case(kind k, int64_t rows, int64_t cols, int64_t n, int64_t p
              (long long)rows, (long long)cols, (long long)n, (long long)pad, with_bias);
     const known w = known_mat(k, rows, cols);
     float *bias = ck_random(rows, 1);
-    mox_matmul_args a = {.w = w.m, .n = n, .x_stride = cols + pad, .y_stride = rows + pad};
+    mox_matmul_args a = {.w = w.m, .n = n, .x_stride = cols + pad, .y_stride = rows + pad, .scratch = scratch(n, cols),
+                         .precision = ck.exec.precision};
     a.x = padded(n, cols, a.x_stride, 1);
     a.y = ck_f32(n * a.y_stride);
     if (with_bias) a.bias = ck_vec(n % 2 ? MOX_DT_BF16 : MOX_DT_F32, bias, rows);
@@ -134,7 +150,8 @@ static void matmul_spike(kind k)
         ck_label("%s group %d, spike at %lld", ck_layout_name(k.layout), k.group, (long long)c);
         memset(x, 0, (size_t)cols * 4);
         x[c] = 3000.0f;
-        const mox_matmul_args a = {.w = w.m, .x = x, .y = y, .n = 1, .x_stride = cols, .y_stride = rows};
+        const mox_matmul_args a = {.w = w.m, .x = x, .y = y, .n = 1, .x_stride = cols, .y_stride = rows,
+                                   .scratch = scratch(1, cols)};
         ck_ok(mox_op_matmul(&ck.exec, &a, NULL), NULL);
         check_product(&a, &w);
     }
@@ -149,7 +166,8 @@ static void matmul_views(kind k)
     for (int64_t row = 0; row <= rows; row += 3) {
         ck_label("%s group %d, view at %lld", ck_layout_name(k.layout), k.group, (long long)row);
         const known part = {mox_mat_rows(&whole.m, row, rows - row), whole.value + row * cols, whole.mag + row * cols};
-        const mox_matmul_args a = {.w = part.m, .x = x, .y = y, .n = 1, .x_stride = cols, .y_stride = rows};
+        const mox_matmul_args a = {.w = part.m, .x = x, .y = y, .n = 1, .x_stride = cols, .y_stride = rows,
+                                   .scratch = scratch(1, cols)};
         for (int64_t r = 0; r < rows; r++) y[r] = NAN;
         ck_ok(mox_op_matmul(&ck.exec, &a, NULL), NULL);
         check_product(&a, &part);
@@ -177,7 +195,8 @@ static void matmul_huge(void)
     float *x = ck_f32(cols), *y = ck_f32(rows);
     for (int64_t c = 0; c < cols; c++) x[c] = (float)c;
     const mox_matmul_args a = {.w = {.layout = {.kind = MOX_MAT_BF16}, .rows = rows, .cols = cols, .w = p},
-                               .x = x, .y = y, .n = 1, .x_stride = cols, .y_stride = rows};
+                               .x = x, .y = y, .n = 1, .x_stride = cols, .y_stride = rows, .scratch = scratch(1, cols)};
+    if (ck.exec.kern->matmul_prepare) ck.exec.kern->matmul_prepare(&a, 0, 1);
     ck.exec.kern->matmul(&a, rows - 1, rows);
     munmap(p, huge_bytes);
     ck_true(y[rows - 1] == 12345.0f, "the last row of a large matrix");
@@ -189,7 +208,7 @@ static void matmul_refusals(void)
     const mox_mat w = ck_mat(CK_Q4, 64, 8, 128), fp8 = ck_mat(CK_FP8, 64, 8, 128);
     float *x = ck_random(256, 1), *y = ck_f32(16), *bias = ck_random(8, 1);
     const mox_matmul_args good = {.w = w, .x = x, .y = y, .n = 2, .x_stride = 128, .y_stride = 8,
-                                  .bias = ck_vec(MOX_DT_F32, bias, 8)};
+                                  .bias = ck_vec(MOX_DT_F32, bias, 8), .scratch = scratch(2, 128)};
     mox_matmul_args a = good;
     ck_ok(mox_op_matmul(&ck.exec, &a, NULL), NULL);
 #define REFUSES(change) \
@@ -229,7 +248,7 @@ static void matmul_refusals(void)
     ck_ok(mox_op_matmul(&ck.exec, &a, NULL), NULL);
 }
 
-static void test_matmul(void)
+static void matmul_tests(void)
 {
     static const int64_t outs[] = {1, 7, 8, 9}, ins[] = {64, 128, 4096, 4160, 7168}, ns[] = {1, 2, 5, 33};
     for (int k = 0; k < N_KINDS; k++) {
@@ -329,15 +348,16 @@ typedef struct experts {
     int32_t *x_row, *y_row;
 } experts;
 
-/* first: the kind of expert 0; the others take the kinds that follow. */
-static experts random_experts(int64_t n, int first, int64_t rows, int64_t cols, int64_t n_tokens, int64_t k, bool two)
+/* first: the kind of expert 0; the others are of the same kind (alike), or take those
+ * that follow. */
+static experts random_experts(int64_t n, int first, bool alike, int64_t rows, int64_t cols, int64_t n_tokens, int64_t k, bool two)
 {
     experts x = {.n = n, .rows = rows, .cols = cols, .n_pairs = 0, .n_x = n_tokens};
     for (int64_t g = 0; g < n; g++) {
-        const kind kd = kinds[(first + g) % N_KINDS];
+        const kind kd = kinds[(first + (alike ? 0 : g)) % N_KINDS];
         x.gate[g] = known_mat(kd, rows, cols);
         x.gates[g] = x.gate[g].m;
-        if (two) x.up[g] = known_mat(kinds[(first + 5 * g + 1) % N_KINDS], rows, cols);
+        if (two) x.up[g] = known_mat(alike ? kd : kinds[(first + 5 * g + 1) % N_KINDS], rows, cols);
         x.ups[g] = x.up[g].m;
         const int64_t share = g % 5 == 2 ? 0 : (int64_t)ck_rand(2u * (uint64_t)(n_tokens * k / n + 1) + 1);
         x.offsets[g] = x.n_pairs;
@@ -353,14 +373,15 @@ static experts random_experts(int64_t n, int first, int64_t rows, int64_t cols, 
     return x;
 }
 
-static void grouped_case(int64_t n, int first, int64_t rows, int64_t cols, int64_t n_tokens, int lists)
+static void grouped_case(int64_t n, int first, bool alike, int64_t rows, int64_t cols, int64_t n_tokens, int lists)
 {
     ck_label("%lld groups from %s, [%lld, %lld], %lld tokens, lists %d", (long long)n,
              ck_layout_name(kinds[first % N_KINDS].layout), (long long)rows, (long long)cols, (long long)n_tokens,
              lists);
-    experts e = random_experts(n, first, rows, cols, n_tokens, 3, false);
+    experts e = random_experts(n, first, alike, rows, cols, n_tokens, 3, false);
     const bool with_x = lists & 1, with_y = lists & 2;
     mox_matmul_grouped_args a = {.n_groups = n, .w = e.gates, .offsets = e.offsets, .x_stride = cols + 3,
+                                 .scratch = scratch(e.n_pairs, cols), .precision = ck.exec.precision,
                                  .y_stride = rows + 2, .n_x_rows = with_x ? e.n_x : e.n_pairs, .n_y_rows = e.n_pairs};
     a.x_row = with_x ? e.x_row : NULL;
     a.y_row = with_y ? e.y_row : NULL;
@@ -397,7 +418,8 @@ static void grouped_refusals(void)
     int32_t x_row[] = {1, 0, 1}, y_row[] = {2, 1, 0};
     float *x = ck_random(3 * 64, 1), *y = ck_f32(3 * 8);
     const mox_matmul_grouped_args good = {.n_groups = 2, .w = w, .offsets = offsets, .x_row = x_row, .y_row = y_row,
-                                          .x = x, .y = y, .x_stride = 64, .y_stride = 8, .n_x_rows = 2, .n_y_rows = 3};
+                                          .x = x, .y = y, .x_stride = 64, .y_stride = 8, .n_x_rows = 2, .n_y_rows = 3,
+                                          .scratch = scratch(3, 64)};
     mox_matmul_grouped_args a = good;
     ck_ok(mox_op_matmul_grouped(&ck.exec, &a, NULL), NULL);
 #define REFUSES(change, back) \
@@ -429,15 +451,16 @@ static void grouped_refusals(void)
     ck_ok(mox_op_matmul_grouped(&ck.exec, &a, NULL), NULL);
 }
 
-static void test_matmul_grouped(void)
+static void matmul_grouped_tests(void)
 {
     for (int k = 0; k < N_KINDS; k += 3) {
-        grouped_case(1, k, 9, 384, 5, k % 4);
-        grouped_case(4, k, 17, 128, 7, (k + 1) % 4);
+        grouped_case(1, k, false, 9, 384, 5, k % 4);
+        grouped_case(4, k, false, 17, 128, 7, (k + 1) % 4);
     }
-    for (int lists = 0; lists < 4; lists++) grouped_case(20, lists * 5, 11, 256, 12, lists); /* more than 8, than 16 */
-    grouped_case(1, 10, 8, 4224, 40, 3);
-    grouped_case(0, 0, 8, 128, 3, 3);
+    for (int k = 0; k < N_KINDS; k++) grouped_case(5, k, true, 19, 256, 20, k % 4);
+    for (int lists = 0; lists < 4; lists++) grouped_case(20, lists * 5, false, 11, 256, 12, lists); /* more than 8, than 16 */
+    grouped_case(1, 10, true, 8, 4224, 40, 3);
+    grouped_case(0, 0, true, 8, 128, 3, 3);
     grouped_refusals();
 }
 
@@ -466,14 +489,15 @@ static void plant_grouped_eight(mox_kern *k) { k->matmul_grouped = grouped_eight
 static void plant_grouped_no_scatter(mox_kern *k) { k->matmul_grouped = grouped_no_scatter; }
 static void plant_grouped_row_tail(mox_kern *k) { k->matmul_grouped = grouped_row_tail; }
 
-static void gate_up_case(int64_t n, int first, int64_t rows, int64_t cols, int64_t n_tokens, int lists)
+static void gate_up_case(int64_t n, int first, bool alike, int64_t rows, int64_t cols, int64_t n_tokens, int lists)
 {
     ck_label("%lld groups from %s, [%lld, %lld], %lld tokens, lists %d", (long long)n,
              ck_layout_name(kinds[first % N_KINDS].layout), (long long)rows, (long long)cols, (long long)n_tokens,
              lists);
-    experts e = random_experts(n, first, rows, cols, n_tokens, 3, true);
+    experts e = random_experts(n, first, alike, rows, cols, n_tokens, 3, true);
     const bool with_x = lists & 1, with_y = lists & 2;
     mox_gate_up_swiglu_args a = {.n_groups = n, .gate = e.gates, .up = e.ups, .offsets = e.offsets,
+                                 .scratch = scratch(e.n_pairs, cols), .precision = ck.exec.precision,
                                  .x_stride = cols + 1, .y_stride = rows + 4,
                                  .n_x_rows = with_x ? e.n_x : e.n_pairs, .n_y_rows = e.n_pairs};
     a.x_row = with_x ? e.x_row : NULL;
@@ -506,7 +530,8 @@ static void gate_up_composed(void)
     const int64_t offsets[] = {0, n};
     float *x = ck_random(n * cols, 1), *y = ck_f32(n * rows), *g = ck_f32(n * rows), *u = ck_f32(n * rows);
     const mox_gate_up_swiglu_args a = {.n_groups = 1, .gate = &gate, .up = &up, .offsets = offsets, .x = x, .y = y,
-                                       .x_stride = cols, .y_stride = rows, .n_x_rows = n, .n_y_rows = n};
+                                       .x_stride = cols, .y_stride = rows, .n_x_rows = n, .n_y_rows = n,
+                                       .scratch = scratch(n, cols)};
     ck_ok(mox_op_gate_up_swiglu(&ck.exec, &a, NULL), NULL);
     mox_matmul_args m = {.w = gate, .x = x, .y = g, .n = n, .x_stride = cols, .y_stride = rows};
     ck_ok(mox_op_matmul(&ck.ref, &m, NULL), NULL);
@@ -524,7 +549,8 @@ static void gate_up_refusals(void)
     int64_t offsets[] = {0, 2};
     float *x = ck_random(2 * 64, 1), *y = ck_f32(2 * 8);
     const mox_gate_up_swiglu_args good = {.n_groups = 1, .gate = &gate, .up = &up, .offsets = offsets, .x = x, .y = y,
-                                          .x_stride = 64, .y_stride = 8, .n_x_rows = 2, .n_y_rows = 2};
+                                          .x_stride = 64, .y_stride = 8, .n_x_rows = 2, .n_y_rows = 2,
+                                          .scratch = scratch(2, 64)};
     mox_gate_up_swiglu_args a = good;
     ck_ok(mox_op_gate_up_swiglu(&ck.exec, &a, NULL), NULL);
 #define REFUSES(change, back) \
@@ -552,14 +578,15 @@ static void gate_up_refusals(void)
     ck_ok(mox_op_gate_up_swiglu(&ck.exec, &a, NULL), NULL);
 }
 
-static void test_gate_up_swiglu(void)
+static void gate_up_swiglu_tests(void)
 {
     for (int k = 0; k < N_KINDS; k += 3) {
-        gate_up_case(1, k, 9, 384, 5, k % 4);
-        gate_up_case(4, k, 17, 128, 7, (k + 1) % 4);
+        gate_up_case(1, k, false, 9, 384, 5, k % 4);
+        gate_up_case(4, k, false, 17, 128, 7, (k + 1) % 4);
+        gate_up_case(5, k, true, 19, 256, 20, (k + 2) % 4);
     }
-    for (int lists = 0; lists < 4; lists++) gate_up_case(20, lists * 5, 11, 256, 12, lists);
-    gate_up_case(0, 0, 8, 128, 3, 3);
+    for (int lists = 0; lists < 4; lists++) gate_up_case(20, lists * 5, false, 11, 256, 12, lists);
+    gate_up_case(0, 0, true, 8, 128, 3, 3);
     gate_up_composed();
     gate_up_refusals();
 }
@@ -696,7 +723,8 @@ static void bench_matmul(void)
     for (int i = 0; i < 4; i++)
         for (int64_t n = 1; n <= 16; n *= 16) {
             mox_matmul_args a = {.w = ck_mat(layouts[i], 64, rows, cols), .x = ck_random(n * cols, 1),
-                                 .y = ck_f32(n * rows), .n = n, .x_stride = cols, .y_stride = rows};
+                                 .y = ck_f32(n * rows), .n = n, .x_stride = cols, .y_stride = rows,
+                                 .scratch = scratch(n, cols)};
             char name[64];
             (void)snprintf(name, sizeof name, "matmul %s 2048 x 2048, n %d", ck_layout_name(layouts[i]), (int)n);
             const double bytes = (double)(rows * (mox_mat_row_bytes(&a.w.layout, cols) +
@@ -704,6 +732,19 @@ static void bench_matmul(void)
             ck_bench(name, bytes, 2.0 * (double)(n * rows * cols), run_matmul, &a);
         }
 }
+
+/* Products at every precision; the reference has only one. */
+static void at_every_precision(void (*tests)(void))
+{
+    static const mox_precision all[] = {MOX_PRECISION_EXACT, MOX_PRECISION_DEFAULT, MOX_PRECISION_FAST};
+    for (int i = 0; i < (ck.at_ref ? 1 : 3); i++) {
+        ck.exec.precision = all[i];
+        tests();
+    }
+}
+static void test_matmul(void) { at_every_precision(matmul_tests); }
+static void test_matmul_grouped(void) { at_every_precision(matmul_grouped_tests); }
+static void test_gate_up_swiglu(void) { at_every_precision(gate_up_swiglu_tests); }
 
 const ck_op ck_ops_matmul[] = {
     {"matmul", test_matmul, {plant_thousandth, plant_no_tail, plant_no_sign, plant_no_row0}, bench_matmul},
