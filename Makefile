@@ -33,7 +33,7 @@ bench: all
 	@ninja -C build --quiet tests/check/check bench/tokenizer
 	@build/tests/check/check --bench
 	@build/bench/tokenizer models/demo
-	@build/moxie run --raw --temp 0 -n 128 -f LICENSE
+	@build/moxie bench -m models/demo -d 0,2k
 
 asan:
 	@tools/setup build

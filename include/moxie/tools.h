@@ -1,4 +1,5 @@
-/* moxie/tools.h -- looking into models.  See moxie.h for errors and ownership. */
+/* moxie/tools.h -- looking into models, and measuring.  See moxie.h for errors and
+ * ownership. */
 #ifndef MOXIE_TOOLS_H
 #define MOXIE_TOOLS_H
 
@@ -46,6 +47,64 @@ MOX_API void mox_model_inspect(const mox_model *m, mox_inspection *out);
 MOX_API int mox_isa_count(void);
 MOX_API const char *mox_isa_name(int level); /* static storage */
 MOX_API bool mox_isa_available(int level);   /* on this processor */
+
+/* ---- synthetic models: random weights in the shape of a real model ----
+ *
+ * A name is one of the list, in any case, or NAME:layers=N for its first N layers.
+ * Weights are as a 4-bit MLX conversion has them. */
+
+typedef struct mox_synth_opts {
+    uint64_t seed;      /* the same seed gives the same bytes */
+    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Rows of softmax routers are
+                         * 2^(skew u) long, u random in [-1, 1] per expert, so that long rows win
+                         * more often; sigmoid routers get correction biases of up to
+                         * 0.01 + 0.1 skew either way */
+    int32_t n_threads;  /* 0 = one per processor the process may use */
+    const mox_cancel *cancel; /* may be NULL */
+    /* Called with bytes done and bytes in all; may be NULL. */
+    void (*progress)(void *user, int64_t n_done, int64_t n_total);
+    void *progress_user;
+} mox_synth_opts;
+
+MOX_API int mox_synth_count(void);
+MOX_API const char *mox_synth_name(int i); /* static storage */
+/* Bytes of its tensors. */
+MOX_API mox_status mox_synth_bytes(const char *name, int64_t *out, mox_err *err);
+/* Writes the checkpoint to the folder dir, which is made, or empty.  On failure no
+ * file stays behind.  opts may be NULL. */
+MOX_API mox_status mox_synth_write(const char *name, const char *dir, const mox_synth_opts *opts, mox_err *err);
+/* The same checkpoint in memory.  opts may be NULL.  On failure *out is NULL. */
+MOX_API mox_status mox_model_open_synthetic(mox_model **out, const char *name, const mox_synth_opts *opts,
+                                            mox_err *err);
+
+/* ---- measuring ---- */
+
+/* What the steps of a context had to do at least, counted while they ran. */
+typedef struct mox_work {
+    int64_t tokens, batches;
+    int64_t weight_bytes; /* per batch: every weight but the embedding table once, its rows,
+                           * and the experts that tokens were routed to once each */
+    int64_t cache_bytes;  /* per batch: cached positions and recurrent states once */
+    int64_t macs;         /* multiply-adds: one per weight and token, and those of attention
+                           * and delta nets */
+} mox_work;
+MOX_API void mox_context_get_work(const mox_context *c, mox_work *out);
+
+/* For measurements only: makes the sequence n tokens longer without computing them.
+ * Their part of the attention cache is zero, recurrent state stays as it is and is
+ * saved, so that mox_seq_cut can return here. */
+MOX_API mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err);
+
+/* Limits of the machine, with the threads, kernel level and precision of opts. */
+typedef struct mox_probe mox_probe;
+MOX_API mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_err *err);
+MOX_API void mox_probe_destroy(mox_probe **p);
+/* Bytes per second that all threads together read from memory; some milliseconds. */
+MOX_API double mox_probe_read(mox_probe *p);
+/* Multiply-adds per second of the instruction that products use, from registers, and
+ * divided by the times that the precision needs it; some milliseconds. */
+MOX_API double mox_probe_macs(mox_probe *p);
+MOX_API const char *mox_probe_instruction(const mox_probe *p); /* static storage */
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,12 @@
 
 #include "base/size.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 1 << 21, PAGE = 4096 };
 
 static mox_alloc_hook *alloc_hook;
 static void *alloc_hook_user;
@@ -52,3 +56,26 @@ char *mox_strndup(const char *s, size_t n)
 }
 
 char *mox_strdup(const char *s) { return mox_strndup(s, strlen(s)); }
+
+static size_t whole_pages(size_t bytes) { return bytes == 0 ? PAGE : (bytes + PAGE - 1) / PAGE * PAGE; }
+
+void *mox_alloc_pages(size_t bytes)
+{
+    if (bytes > SIZE_MAX / 2 || !allowed(bytes)) return NULL;
+    const size_t want = whole_pages(bytes), room = want + HUGE_PAGE;
+    char *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    /* Begin where a huge page can: what lies before and behind goes back. */
+    const size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0) (void)munmap(p, before);
+    if (room - before > want) (void)munmap(p + before + want, room - before - want);
+#ifdef MADV_HUGEPAGE
+    (void)madvise(p + before, want, MADV_HUGEPAGE); /* a wish: small pages work too */
+#endif
+    return p + before;
+}
+
+void mox_free_pages(void *p, size_t bytes)
+{
+    if (p) (void)munmap(p, whole_pages(bytes));
+}

@@ -14,6 +14,11 @@ void mox_free(void *p);
 char *mox_strdup(const char *s);
 char *mox_strndup(const char *s, size_t n);
 
+/* Large memory of its own, zeroed, on huge pages where the system has them; give it
+ * back with the same size.  NULL when there is none. */
+void *mox_alloc_pages(size_t bytes);
+void mox_free_pages(void *p, size_t bytes); /* NULL is fine */
+
 /* For tests: called before each allocation; returning 0 makes it fail.  NULL
  * removes it.  Process-wide; set it while no other thread allocates. */
 typedef int mox_alloc_hook(void *user, size_t bytes);

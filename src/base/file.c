@@ -1,15 +1,17 @@
-/* base/file.c -- POSIX files behind mox_file. */
+/* base/file.c -- POSIX files behind mox_file and mox_out. */
 #include "base/file.h"
 
 #include "base/alloc.h"
 #include "base/size.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static mox_io_hook *io_hook;
@@ -59,7 +61,8 @@ mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
 
 void mox_file_close(mox_file *f)
 {
-    if (f->map) munmap(f->map, (size_t)f->size);
+    if (f->map && f->fd < 0) mox_free_pages(f->map, (size_t)f->size);
+    else if (f->map) munmap(f->map, (size_t)f->size);
     if (f->fd >= 0) close(f->fd);
     mox_free(f->path);
     *f = MOX_FILE_CLOSED;
@@ -70,6 +73,10 @@ mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t
     if (offset < 0 || offset > f->size || bytes > (uint64_t)(f->size - offset))
         return mox_fail(err, MOX_E_FORMAT, "%s: needs bytes %lld to %llu but the file has %lld (incomplete download?)",
                         f->path, (long long)offset, (unsigned long long)offset + bytes, (long long)f->size);
+    if (f->fd < 0) {
+        if (bytes > 0) memcpy(dst, (const char *)f->map + offset, bytes);
+        return MOX_OK;
+    }
     char *at = dst;
     while (bytes > 0) {
         const int failure = injected(f->path, "read");
@@ -99,6 +106,20 @@ mox_status mox_file_map(mox_file *f, mox_err *err)
     }
     if (failure) return mox_fail(err, MOX_E_IO, "%s: cannot map: %s", f->path, strerror(failure));
     f->map = map;
+    return MOX_OK;
+}
+
+mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    *f = MOX_FILE_CLOSED;
+    f->path = mox_strdup(label);
+    if (!f->path) return mox_fail_memory(err, strlen(label) + 1, "a file name");
+    f->map = mox_alloc_pages((size_t)bytes);
+    if (!f->map) {
+        mox_file_close(f);
+        return mox_fail_memory(err, (size_t)bytes, label);
+    }
+    f->size = bytes;
     return MOX_OK;
 }
 
@@ -147,4 +168,99 @@ int mox_path_exists(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+/* ---- writing ---- */
+
+static mox_status fail_write(mox_out *o, int failure, mox_err *err)
+{
+    const mox_status status =
+        mox_fail(err, failure == ENOSPC || failure == EDQUOT ? MOX_E_FULL : MOX_E_IO, "%s: cannot write after %lld bytes: %s",
+                 o->path, (long long)o->written, strerror(failure));
+    mox_out_discard(o);
+    return status;
+}
+
+mox_status mox_out_open(mox_out *o, const char *path, mox_err *err)
+{
+    *o = MOX_OUT_CLOSED;
+    const size_t room = strlen(path) + sizeof ".part";
+    o->path = mox_strdup(path);
+    o->temporary = mox_alloc(room);
+    if (!o->path || !o->temporary) {
+        mox_out_discard(o);
+        return mox_fail_memory(err, room, "a file name");
+    }
+    (void)snprintf(o->temporary, room, "%s.part", path);
+    int failure = injected(path, "write");
+    if (!failure) {
+        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (o->fd < 0) failure = errno;
+    }
+    return failure ? fail_write(o, failure, err) : MOX_OK;
+}
+
+mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err)
+{
+    for (const char *at = bytes; n > 0;) {
+        const int failure = injected(o->path, "write");
+        ssize_t m = -1;
+        if (failure) errno = failure;
+        else m = write(o->fd, at, n);
+        if (m < 0 && errno == EINTR) continue;
+        if (m <= 0) return fail_write(o, m < 0 ? errno : EIO, err);
+        at += m;
+        n -= (size_t)m;
+        o->written += m;
+    }
+    return MOX_OK;
+}
+
+mox_status mox_out_commit(mox_out *o, mox_err *err)
+{
+    int failure = injected(o->path, "write");
+    if (!failure) {
+        const int fd = o->fd;
+        o->fd = -1;
+        if (close(fd) != 0 || rename(o->temporary, o->path) != 0) failure = errno; /* some systems report a full disk here */
+    }
+    if (failure) return fail_write(o, failure, err);
+    mox_free(o->path);
+    mox_free(o->temporary);
+    *o = MOX_OUT_CLOSED;
+    return MOX_OK;
+}
+
+void mox_out_discard(mox_out *o)
+{
+    if (o->fd >= 0) close(o->fd);
+    if (o->temporary && o->path) (void)unlink(o->temporary);
+    mox_free(o->path);
+    mox_free(o->temporary);
+    *o = MOX_OUT_CLOSED;
+}
+
+void mox_path_remove(const char *path) { (void)unlink(path); }
+
+mox_status mox_dir_make_empty(const char *path, mox_err *err)
+{
+    if (mkdir(path, 0777) == 0) return MOX_OK;
+    if (errno != EEXIST) return mox_fail(err, MOX_E_IO, "%s: cannot make the folder: %s", path, strerror(errno));
+    DIR *d = opendir(path);
+    if (!d) return mox_fail(err, MOX_E_IO, "%s: cannot open the folder: %s", path, strerror(errno));
+    const struct dirent *entry;
+    do entry = readdir(d);
+    while (entry && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    const mox_status status =
+        entry ? mox_fail(err, MOX_E_ARG, "%s: not empty (it holds %.200s); name a new folder", path, entry->d_name) : MOX_OK;
+    closedir(d);
+    return status;
+}
+
+int64_t mox_dir_free_bytes(const char *path)
+{
+    struct statvfs st;
+    int64_t bytes;
+    if (statvfs(path, &st) != 0 || !mox_mul_i64((int64_t)st.f_bavail, (int64_t)st.f_frsize, &bytes)) return -1;
+    return bytes;
 }

@@ -1,8 +1,13 @@
-/* base/file.h -- reading files, with a hook for fault injection.
+/* base/file.h -- reading and writing files, with a hook for fault injection.
  *
  * A mox_file is a descriptor that stays open, its size at open time, and, once
  * asked for, a read-only mapping.  Reads are positioned, retried on EINTR and
- * complete or an error: there are no short reads. */
+ * complete or an error: there are no short reads.  A mox_file may also be memory of
+ * our own that stands for a file: then it has no descriptor and its mapping may be
+ * written until it is handed on.
+ *
+ * A mox_out is a file being written: it appears under its name when it is complete,
+ * and what was written is removed when it is not. */
 #ifndef MOX_BASE_FILE_H
 #define MOX_BASE_FILE_H
 
@@ -26,6 +31,9 @@ void mox_file_close(mox_file *f); /* closed or zero-path storage is fine */
 mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t bytes, mox_err *err);
 mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files have no map */
 
+/* Zeroed memory (on huge pages) as a file; label is its path in sentences. */
+mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err);
+
 /* A whole small file as a NUL-terminated buffer that the caller frees with
  * mox_free.  Files over max_bytes are refused before anything is allocated. */
 mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_t *n_bytes, mox_err *err);
@@ -34,7 +42,28 @@ mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_
 char *mox_path_join(const char *dir, const char *name);
 int mox_path_exists(const char *path);
 
-/* For tests: called before each open, read and map; a non-zero errno value
+typedef struct mox_out {
+    int fd;           /* -1 when closed */
+    char *path;       /* owned */
+    char *temporary;  /* its name until it is complete; owned */
+    int64_t written;
+} mox_out;
+
+#define MOX_OUT_CLOSED ((mox_out){.fd = -1})
+
+mox_status mox_out_open(mox_out *o, const char *path, mox_err *err);
+mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err);
+/* Ends it: under its name, or, on failure, gone. */
+mox_status mox_out_commit(mox_out *o, mox_err *err);
+void mox_out_discard(mox_out *o); /* closed storage is fine */
+void mox_path_remove(const char *path); /* a file that may not be there */
+
+/* Makes the folder unless it is there; MOX_E_ARG when it holds anything. */
+mox_status mox_dir_make_empty(const char *path, mox_err *err);
+/* Bytes that may still be written below path, or -1 when the system does not say. */
+int64_t mox_dir_free_bytes(const char *path);
+
+/* For tests: called before each open, read, map and write; a non-zero errno value
  * makes it fail with that.  Process-wide. */
 typedef int mox_io_hook(void *user, const char *path, const char *what);
 void mox_io_set_hook(mox_io_hook *hook, void *user);

@@ -231,24 +231,38 @@ static mox_status read_header_length(const mox_file *f, size_t *out, mox_err *er
     return MOX_OK;
 }
 
-mox_status mox_tensors_add_file(mox_tensors *out, const char *path, mox_err *err)
+/* Room for one more file, which is not counted yet. */
+static mox_status grow_files(mox_tensors *out, mox_err *err)
 {
     mox_file *grown = mox_realloc_array(out->files, (size_t)out->n_files + 1, sizeof *grown);
     if (!grown) return mox_fail_memory(err, ((size_t)out->n_files + 1) * sizeof *grown, "the list of files");
     out->files = grown;
-    mox_file *f = &out->files[out->n_files];
-    MOX_TRY(mox_file_open(f, path, err));
-    const int32_t index = out->n_files++;
+    return MOX_OK;
+}
+
+/* Reads the header of the last file. */
+static mox_status read_last_file(mox_tensors *out, mox_err *err)
+{
+    const int32_t index = out->n_files - 1;
+    const mox_file *f = &out->files[index];
     size_t n = 0;
     MOX_TRY(read_header_length(f, &n, err));
     char *header = mox_alloc(n);
-    if (!header) return mox_fail_memory(err, n, path);
+    if (!header) return mox_fail_memory(err, n, f->path);
     mox_status status = mox_file_read_at(f, LENGTH_BYTES, header, n, err);
     const int64_t data_offset = LENGTH_BYTES + (int64_t)n;
     if (status == MOX_OK)
-        status = mox_safetensors_parse(out, index, path, header, n, data_offset, f->size - data_offset, err);
+        status = mox_safetensors_parse(out, index, f->path, header, n, data_offset, f->size - data_offset, err);
     mox_free(header);
     return status;
+}
+
+mox_status mox_tensors_add_file(mox_tensors *out, const char *path, mox_err *err)
+{
+    MOX_TRY(grow_files(out, err));
+    MOX_TRY(mox_file_open(&out->files[out->n_files], path, err));
+    out->n_files++;
+    return read_last_file(out, err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -280,6 +294,22 @@ mox_status mox_tensors_open_file(mox_tensors *out, const char *path, mox_err *er
 {
     *out = (mox_tensors){0};
     mox_status status = mox_tensors_add_file(out, path, err);
+    if (status == MOX_OK) status = mox_tensors_seal(out, err);
+    if (status != MOX_OK) mox_tensors_close(out);
+    return status;
+}
+
+mox_status mox_tensors_adopt(mox_tensors *out, mox_file *file, mox_err *err)
+{
+    *out = (mox_tensors){0};
+    mox_status status = grow_files(out, err);
+    if (status != MOX_OK) {
+        mox_file_close(file);
+        return status;
+    }
+    out->files[out->n_files++] = *file;
+    *file = MOX_FILE_CLOSED;
+    status = read_last_file(out, err);
     if (status == MOX_OK) status = mox_tensors_seal(out, err);
     if (status != MOX_OK) mox_tensors_close(out);
     return status;

@@ -97,14 +97,16 @@ static void fill_report(mox_model *m)
     r->state_bytes = m->recurrent_floats * (int64_t)sizeof(float);
 }
 
-static mox_status load(mox_model *m, const char *dir, const mox_model_opts *opts, mox_err *err)
+/* The first half: what kind of model the configuration describes. */
+static mox_status begin(mox_model *m, const mox_family **family, mox_err *err)
 {
-    const mox_family *family = NULL;
-    MOX_TRY(mox_config_open(&m->config, dir, err));
-    MOX_TRY(find_family(&m->config, &family, err));
-    MOX_TRY(read_dims(&m->config, &m->dims, err));
-    MOX_TRY(mox_generation_open(&m->generation, &m->config, dir, err));
-    MOX_TRY(mox_tensors_open(&m->tensors, dir, err));
+    MOX_TRY(find_family(&m->config, family, err));
+    return read_dims(&m->config, &m->dims, err);
+}
+
+/* The second half: binding the tensors. */
+static mox_status bind(mox_model *m, const mox_family *family, const mox_model_opts *opts, mox_err *err)
+{
     m->layers = MOX_KEEP(m, mox_layer, m->dims.n_layers);
     if (!m->layers) return mox_fail_memory(err, (size_t)m->dims.n_layers * sizeof *m->layers, "layers");
     mox_binder b = {0};
@@ -121,12 +123,45 @@ static mox_status load(mox_model *m, const char *dir, const mox_model_opts *opts
     return MOX_OK;
 }
 
+static mox_status load(mox_model *m, const char *dir, const mox_model_opts *opts, mox_err *err)
+{
+    const mox_family *family = NULL;
+    MOX_TRY(mox_config_open(&m->config, dir, err));
+    MOX_TRY(begin(m, &family, err));
+    MOX_TRY(mox_generation_open(&m->generation, &m->config, dir, err));
+    MOX_TRY(mox_tensors_open(&m->tensors, dir, err));
+    return bind(m, family, opts, err);
+}
+
 mox_status mox_model_open(mox_model **out, const char *dir, const mox_model_opts *opts, mox_err *err)
 {
     *out = NULL;
     mox_model *m = mox_alloc_array(1, sizeof *m);
     if (!m) return mox_fail_memory(err, sizeof *m, "a model");
     const mox_status status = load(m, dir, opts, err);
+    if (status != MOX_OK) mox_model_close(&m);
+    *out = m;
+    return status;
+}
+
+mox_status mox_model_open_parts(mox_model **out, mox_config *config, const mox_generation_config *generation,
+                                mox_tensors *tensors, const mox_model_opts *opts, mox_err *err)
+{
+    *out = NULL;
+    mox_model *m = mox_alloc_array(1, sizeof *m);
+    if (!m) {
+        mox_config_close(config);
+        mox_tensors_close(tensors);
+        return mox_fail_memory(err, sizeof *m, "a model");
+    }
+    m->config = *config;
+    m->generation = *generation;
+    m->tensors = *tensors;
+    *config = (mox_config){0};
+    *tensors = (mox_tensors){0};
+    const mox_family *family = NULL;
+    mox_status status = begin(m, &family, err);
+    if (status == MOX_OK) status = bind(m, family, opts, err);
     if (status != MOX_OK) mox_model_close(&m);
     *out = m;
     return status;

@@ -64,6 +64,11 @@ extern const mox_family *const mox_families[]; /* NULL-terminated; families/fami
 void *mox_model_keep(mox_model *m, size_t n, size_t size);
 #define MOX_KEEP(model, type, n) ((type *)mox_model_keep((model), (size_t)(n), sizeof(type)))
 
+/* Opens a model from parts that are not in a folder; takes over config and tensors,
+ * also on failure. */
+mox_status mox_model_open_parts(mox_model **out, mox_config *config, const mox_generation_config *generation,
+                                mox_tensors *tensors, const mox_model_opts *opts, mox_err *err);
+
 /* Runs a batch through all layers and leaves the residual stream in h [n, D].
  * progress of the layers is told by r->cancel only. */
 mox_status mox_decoder_forward(const mox_model *m, mox_run *r, float *h);

@@ -19,6 +19,16 @@ mox_status mox_op_kv_append(const mox_exec *e, const mox_kv_append_args *a, mox_
     return MOX_OK;
 }
 
+/* Units for one thread: heads that share keys stay together, and so do rows of a prompt,
+ * which share the keys before them; but there must be enough pieces to go round. */
+static int64_t attention_grain(const mox_attention_args *a, int64_t rows)
+{
+    enum { ROWS_MAX = 16, PIECES = 8 };
+    for (int64_t i = 0; i < a->n_spans; i++)
+        if (a->spans[i].n > 1) return a->heads * mox_min_i64(ROWS_MAX, mox_max_i64(1, rows / PIECES));
+    return a->heads / a->kv_heads;
+}
+
 mox_status mox_op_attention(const mox_exec *e, const mox_attention_args *a, mox_err *err)
 {
     const mox_check c = {"attention", err};
@@ -39,7 +49,7 @@ mox_status mox_op_attention(const mox_exec *e, const mox_attention_args *a, mox_
     const int64_t reach = a->window > 0 ? a->window - 1 : INT64_MAX;
     MOX_TRY(mox_check_pages(&c, "the key cache", &a->k, a->spans, a->n_spans, reach, MOX_E_ARG));
     MOX_TRY(mox_check_pages(&c, "the value cache", &a->v, a->spans, a->n_spans, reach, MOX_E_ARG));
-    mox_run_attention(e, a, units, 1);
+    mox_run_attention(e, a, units, attention_grain(a, rows));
     return MOX_OK;
 }
 
@@ -56,7 +66,7 @@ mox_status mox_op_attn_scores(const mox_exec *e, const mox_attn_scores_args *a, 
     MOX_TRY(mox_check_cache(&c, "the key cache", &a->k, a->kv_heads, a->dim));
     MOX_TRY(mox_check_one_page(&c, "the key cache", &a->k, a->n_keys));
     MOX_TRY(mox_check_rows(&c, "scores", a->scores, a->heads, a->n_keys, a->score_stride));
-    mox_run_attn_scores(e, a, a->heads, 1);
+    mox_run_attn_scores(e, a, a->heads, a->heads / a->kv_heads);
     return MOX_OK;
 }
 
@@ -85,7 +95,7 @@ mox_status mox_op_attn_values(const mox_exec *e, const mox_attn_values_args *a, 
         MOX_TRY(mox_check_one_page(&c, "the value cache", &a->v, a->n_keys));
         MOX_TRY(mox_check_rows(&c, "scores", a->scores, a->heads, a->n_keys, a->score_stride));
     }
-    mox_run_attn_values(e, a, a->heads, 1);
+    mox_run_attn_values(e, a, a->heads, a->heads / a->kv_heads);
     return MOX_OK;
 }
 

@@ -3,7 +3,7 @@
 
 enum { CONV_WIDTH_MAX = 8 };
 /* A row of the state costs the whole sequence; sixteen rows share a line of output. */
-enum { GRAIN_STATE_ROWS = 16, GRAIN_CHANNELS = 64 };
+enum { GRAIN_STATE_ROWS = 16, GRAIN_CHANNELS = 256 };
 
 static mox_status check_value_heads(const mox_check *c, int64_t k_heads, int64_t v_heads)
 {

@@ -3,6 +3,9 @@
 
 #include "ops/cache_entry.h"
 
+/* Heads for one thread: kernels take up to so many together over one reading of the cache. */
+enum { HEADS_TOGETHER = 16 };
+
 /* f32 [n, heads, dim] without gaps. */
 static mox_status check_dense(const mox_check *c, const char *name, const float *p, int64_t n, int64_t heads,
                               int64_t dim)
@@ -84,7 +87,7 @@ mox_status mox_op_mla_out(const mox_exec *e, const mox_mla_out_args *a, mox_err 
     MOX_TRY(check_dense(&c, "ctx", a->ctx, a->n, a->heads, a->rank));
     MOX_TRY(check_dense(&c, "out", a->out, a->n, a->heads, a->v_dim));
     if (a->n == 0) return MOX_OK;
-    mox_run_mla_out(e, a, units, mox_grain(a->rank));
+    mox_run_mla_out(e, a, units, mox_max_i64(a->v_dim, mox_grain(a->rank))); /* whole heads */
     return MOX_OK;
 }
 
@@ -112,7 +115,7 @@ mox_status mox_op_mla_attention(const mox_exec *e, const mox_mla_attention_args 
     MOX_TRY(check_dense(&c, "ctx", a->ctx, row_end, a->heads, a->rank));
     MOX_TRY(mox_check_pages(&c, "the latent cache", &a->latent, a->spans, a->n_spans, INT64_MAX, MOX_E_ARG));
     MOX_TRY(mox_check_pages(&c, "the rope cache", &a->k_pe, a->spans, a->n_spans, INT64_MAX, MOX_E_ARG));
-    mox_run_mla_attention(e, a, units, 1);
+    mox_run_mla_attention(e, a, units, HEADS_TOGETHER);
     return MOX_OK;
 }
 
@@ -134,7 +137,7 @@ mox_status mox_op_mla_tile(const mox_exec *e, const mox_mla_tile_args *a, mox_er
     MOX_TRY(mox_check_f32(&c, "max", a->max, a->heads));
     MOX_TRY(mox_check_f32(&c, "denom", a->denom, a->heads));
     MOX_TRY(check_dense(&c, "sum", a->sum, 1, a->heads, a->rank));
-    mox_run_mla_tile(e, a, a->heads, 1);
+    mox_run_mla_tile(e, a, a->heads, HEADS_TOGETHER);
     return MOX_OK;
 }
 

@@ -66,6 +66,7 @@ struct mox_context {
     int32_t *span_segment; /* [n_seqs] */
     float **recurrent;     /* [n_seqs] */
 
+    mox_work work; /* of all steps; experts are counted by the store */
     float *last_logits; /* [n_seqs, V] */
     bool *has_logits;   /* [n_seqs] */
 };
@@ -74,6 +75,10 @@ struct mox_context {
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */
 void mox_seq_save(mox_seq *s, int64_t at); /* a checkpoint of the state as it is */
 void mox_seq_rollback(mox_seq *s);         /* after a failed step: I2, I3 */
+
+/* runtime/work.c, for the step: counts a batch that has run, or rows of the head. */
+void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans);
+void mox_work_head(mox_context *c, int64_t n_rows);
 
 /* runtime/step.c, for create: bytes of activations that the largest step takes. */
 mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err);

@@ -23,6 +23,7 @@ static mox_status next(mox_expert_source *source, mox_expert *out, int64_t max, 
         const int32_t id = s->ids[s->n_given++];
         assert(id >= 0 && id < s->model->n_experts);
         const mox_expert_weights *w = &s->experts[id];
+        s->bytes_used += mox_weight_bytes(&w->gate) + mox_weight_bytes(&w->up) + mox_weight_bytes(&w->down);
         out[*n] = (mox_expert){.id = id, .gate = mox_residency_mat(r, &w->gate), .up = mox_residency_mat(r, &w->up),
                                .down = mox_residency_mat(r, &w->down)};
     }

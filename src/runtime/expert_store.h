@@ -16,6 +16,7 @@ typedef struct mox_expert_store {
     const mox_expert_weights *experts;
     const int32_t *ids;
     int64_t n_ids, n_given;
+    int64_t bytes_used; /* of experts handed out, since the beginning */
 } mox_expert_store;
 
 void mox_expert_store_init(mox_expert_store *s, const mox_model *model);

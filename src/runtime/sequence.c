@@ -147,3 +147,25 @@ void mox_seq_rollback(mox_seq *s)
     s->pending = 0;
     s->touched = false;
 }
+
+mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err)
+{
+    const mox_context *c = s->context;
+    if (n < 0 || n > c->n_ctx - s->length)
+        return mox_fail(err, MOX_E_FULL, "%lld tokens after %lld do not fit a context of %lld", (long long)n,
+                        (long long)s->length, (long long)c->n_ctx);
+    const int64_t first = s->n_pages;
+    MOX_TRY(mox_seq_reserve(s, s->length + n, err));
+    for (int64_t i = 0; i < c->model->dims.n_layers; i++) {
+        const mox_cache *caches[2] = {&c->caches[i].first, &c->caches[i].second};
+        for (int j = 0; j < 2; j++) {
+            const mox_cache *k = caches[j];
+            const int64_t page = k->page_stride * mox_dtype_bytes(k->type);
+            for (int64_t p = first; p < s->n_pages; p++)
+                if (page > 0) memset((unsigned char *)k->data + s->pages[p] * page, 0, (size_t)page);
+        }
+    }
+    s->length += n;
+    mox_seq_checkpoint(s);
+    return MOX_OK;
+}

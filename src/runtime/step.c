@@ -89,6 +89,7 @@ static mox_status flush_head(head_batch *b)
     const int64_t V = b->c->model->dims.n_vocab;
     if (b->run.n == 0) return MOX_OK;
     MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, b->logits));
+    mox_work_head(b->c, b->run.n);
     for (int64_t i = 0; i < b->run.n; i++) {
         const float *logits = b->logits + i * V;
         if (b->opts && b->opts->on_logits) b->opts->on_logits(b->opts->on_logits_user, b->segment[i], b->row[i], logits);
@@ -136,6 +137,7 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
                        .logits = MOX_TAKE(&c->arena, float, MOX_HEAD_ROWS * V)};
     head.run.n = 0;
     MOX_TRY(mox_decoder_forward(c->model, &run, h));
+    mox_work_batch(c, n, n_spans);
     return give_logits(&head, h, n_spans);
 }
 

@@ -1,6 +1,6 @@
 /* tests/check/check.c -- the program: walks operations x ISA levels.
  *
- *   check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--list]
+ *   check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--wide] [--list]
  *
  * Every test runs in a process of its own, so that a crash or a hang in a kernel is
  * the failure of that test and not of the run.  --planted turns the question round:
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -30,10 +31,11 @@ enum { N_TABLES = sizeof tables / sizeof *tables };
 static struct {
     const char *glob, *level;
     uint64_t seed;
-    bool bench, planted, list;
+    bool bench, planted, list, wide;
 } options = {.glob = "*", .seed = 1};
 
 static int n_passed, n_failed, n_skipped;
+static ck_tally *tally; /* shared with the processes of the tests */
 
 static bool wanted(const ck_op *op) { return fnmatch(options.glob, op->name, 0) == 0; }
 
@@ -50,19 +52,21 @@ static int run_test(const ck_op *op, int level, ck_plant_fn *plant)
     const struct rlimit no_core = {0, 0};
     (void)setrlimit(RLIMIT_CORE, &no_core);
     (void)alarm(SECONDS_MAX);
-    mox_kern kern, ref;
+    mox_kern kern, below, ref;
     mox_kern_init(&kern, level);
+    mox_kern_init(&below, level > 0 ? level - 1 : 0);
     mox_kern_init(&ref, 0);
     if (plant) plant(&kern);
     mox_pool *pool = NULL;
     if (mox_pool_create(&pool, POOL_THREADS, NULL) != MOX_OK) return 1;
-    ck = (ck_state){.exec = {&kern, pool, MOX_PRECISION_EXACT}, .ref = {&ref, NULL}, .at_ref = level == 0};
-    const ck_where where = {op->name, mox_isa_name(level), options.seed, plant != NULL};
+    ck = (ck_state){.exec = {&kern, pool, MOX_PRECISION_EXACT}, .ref = {.kern = &ref}, .at_ref = level == 0,
+                    .wide = options.wide, .below = level > 0 ? &below : NULL, .tally = tally};
+    const ck_where where = {op->name, mox_isa_name(level), options.seed, plant != NULL, false};
     ck_begin(&where);
     op->test();
     ck_end();
     if (options.bench && op->bench && !plant) {
-        ck_begin(&where);
+        ck_begin(&(ck_where){op->name, mox_isa_name(level), options.seed, false, true});
         op->bench();
         ck_end();
     }
@@ -103,7 +107,7 @@ static void check_level(int level)
             const double start = seconds();
             const bool passed = passes(op, level, NULL);
             *(passed ? &n_passed : &n_failed) += 1;
-            printf("%-4s %-6s %-28s %6.2f s\n", passed ? "ok" : "FAIL", mox_isa_name(level), op->name,
+            printf("%-4s %-10s %-28s %6.2f s\n", passed ? "ok" : "FAIL", mox_isa_name(level), op->name,
                    seconds() - start);
         }
 }
@@ -161,7 +165,7 @@ static void list_all(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--list]\n");
+    fprintf(stderr, "usage: check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--wide] [--list]\n");
     return 2;
 }
 
@@ -172,6 +176,7 @@ static bool parse(int argc, char **argv)
         char *end = NULL;
         if (strcmp(argv[i], "--bench") == 0) options.bench = true;
         else if (strcmp(argv[i], "--planted") == 0) options.planted = true;
+        else if (strcmp(argv[i], "--wide") == 0) options.wide = true;
         else if (strcmp(argv[i], "--list") == 0) options.list = true;
         else if (!value) return false;
         else if (strcmp(argv[i], "--test") == 0) options.glob = argv[++i];
@@ -191,6 +196,11 @@ int main(int argc, char **argv)
         list_all();
         return 0;
     }
+    tally = mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (tally == MAP_FAILED) {
+        fprintf(stderr, "check: no memory to share: %s\n", strerror(errno));
+        return 2;
+    }
     printf("seed %llu\n", (unsigned long long)options.seed);
     if (options.planted) {
         check_plants();
@@ -207,6 +217,8 @@ int main(int argc, char **argv)
         }
         if (strcmp(options.glob, "*") == 0) check_complete();
     }
+    if (options.bench)
+        printf("%d timings compared with the level below, %d slower than it\n", tally->n_compared, tally->n_slower);
     printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
     return n_failed == 0 && n_passed > 0 ? 0 : 1;
 }

@@ -14,10 +14,18 @@
 
 #include <stdbool.h>
 
+/* What benches found, over all processes. */
+typedef struct ck_tally {
+    int n_compared, n_slower; /* with the level below; slower than it */
+} ck_tally;
+
 typedef struct ck_state {
     mox_exec exec;    /* kernels of the level under test, with a pool of 2 threads */
     mox_exec ref;     /* the reference kernels, no pool */
     bool at_ref;      /* the level under test is the reference itself */
+    bool wide;        /* also the shapes of large models: minutes instead of seconds */
+    const mox_kern *below; /* the level below, NULL at the reference */
+    ck_tally *tally;
 } ck_state;
 extern ck_state ck;
 
@@ -81,14 +89,22 @@ void ck_label(const char *format, ...) __attribute__((format(printf, 1, 2))); /*
 typedef struct ck_where {
     const char *op, *level;
     uint64_t seed;
-    bool quiet; /* failures are expected: say nothing */
+    bool quiet;   /* failures are expected: say nothing */
+    bool aligned; /* float buffers start at multiples of 64, as the engine's do: for benches */
 } ck_where;
 void ck_begin(const ck_where *where); /* seeds the data for this operation */
 void ck_end(void);                    /* checks guard bands and frees all buffers */
-void ck_begin_data(uint64_t seed);
+void ck_begin_data(uint64_t seed, bool aligned);
 void ck_end_data(void);
 
-/* Times body (with --bench, after the test passed): median of runs, bytes moved. */
+/* Times body (with --bench, after the test passed), which calls an operation with
+ * ck.exec: on one thread, at this level and, run by run in turn, at the level below.
+ * Prints the fastest run, which others on the machine disturb least, and how many
+ * times faster it is than that of the level below. */
 void ck_bench(const char *label, double bytes, double flops, void (*body)(void *), void *user);
+/* "what, n tokens", until the next call. */
+const char *ck_tokens(const char *what, int64_t n);
+/* The body of a bench of one operation: run_OP, whose user is its arguments. */
+#define CK_RUN(op) static void run_##op(void *user) { (void)mox_op_##op(&ck.exec, user, NULL); }
 
 #endif

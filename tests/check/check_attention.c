@@ -227,6 +227,37 @@ static void several_spans(void)
     ck_true(isnan(together[8 * HEADS * DIM]), "a row of no span is not written");
 }
 
+/* The bytes of a unit do not depend on the units computed with it: not on their number,
+ * nor on where they begin, nor on what keys hold that only others see. */
+static void cuts(void)
+{
+    enum { HEADS = 6, KV = 2, DIM = 40, LEN = 300, N = 37, UNITS = N * HEADS };
+    static const int64_t windows[] = {0, 90}, steps[] = {1, 5, 3, 16, 100, UNITS};
+    float logits[HEADS] = {0.5f, -INFINITY, 3.0f, 0.0f, -2.0f, 1.0f};
+    for (int shape = 0; shape < 4; shape++) {
+        const cache_shape s = {shape < 2 ? MOX_DT_F16 : MOX_DT_F32, shape % 2 ? 64 : 7, shape % 2};
+        problem p = randomised((problem){.heads = HEADS, .kv_heads = KV, .dim = DIM, .v_dim = DIM + 3, .kv_len = LEN, .n = N,
+                                         .window = windows[shape % 2], .sinks = shape < 2 ? logits : NULL});
+        for (int64_t j = 0; j < KV * p.v_dim; j += 3) { /* seen by the last rows; and by the first alone when windowed */
+            p.v[(LEN - 2) * KV * p.v_dim + j] = INFINITY;
+            if (p.window) p.v[(LEN - N - p.window + 2) * KV * p.v_dim + j] = -INFINITY;
+        }
+        const test_cache k = filled_cache(s, NULL, p.k, LEN, KV, DIM), v = filled_cache(s, k.pages, p.v, LEN, KV, p.v_dim);
+        const mox_span span = {.n = N, .pos0 = LEN - N, .pages = k.pages, .n_pages = k.n_pages};
+        float *whole = ck_f32(UNITS * p.v_dim), *cut = ck_f32(UNITS * p.v_dim);
+        mox_attention_args a = args_of(&p, &k, &v, &span, whole);
+        ck_ok(mox_op_attention(&ck.exec, &a, NULL), NULL);
+        a.out = cut;
+        for (int i = 0; i < 6; i++) {
+            ck_label("in steps of %lld, shape %d", (long long)steps[i], shape);
+            for (int64_t u = 0; u < UNITS; u += steps[i])
+                ck.exec.kern->attention(&a, u, u + steps[i] < UNITS ? u + steps[i] : UNITS);
+            ck_exact(cut, whole, UNITS * p.v_dim * 4, "units cut otherwise");
+            ck_true(isfinite(cut[20 * HEADS * p.v_dim]), "a row that does not see the infinity");
+        }
+    }
+}
+
 static void attention_refusals(void)
 {
     mox_err err;
@@ -292,6 +323,7 @@ static void test_attention(void)
     sinks();
     extremes();
     several_spans();
+    cuts();
     attention_refusals();
 }
 
@@ -336,10 +368,45 @@ static void plant_attention_head(mox_kern *k) { k->attention = attention_wrong_h
 static void plant_attention_sink(mox_kern *k) { k->attention = attention_sink_as_key; }
 static void plant_attention_window(mox_kern *k) { k->attention = attention_wide_window; }
 
+/* ---- bench ---- */
+
+static void run_attention(void *user) { (void)mox_op_attention(&ck.exec, user, NULL); }
+
+/* n rows behind `depth` keys, as a model of 32 heads of 128 over 4 key heads has them. */
+static void bench_case(const char *name, int64_t depth, int64_t n)
+{
+    enum { HEADS = 32, KV = 4, DIM = 128, PAGE = 64 };
+    const int64_t len = depth + n, n_pages = (len + PAGE - 1) / PAGE, page = (int64_t)PAGE * KV * DIM;
+    mox_cache c[2];
+    for (int i = 0; i < 2; i++) {
+        uint16_t *data = ck_bytes(n_pages * page * 2);
+        const float *values = ck_random(page, 1.0f);
+        for (int64_t e = 0; e < n_pages * page; e++) data[e] = mox_f32_to_f16(values[e % page]);
+        c[i] = (mox_cache){.data = data, .type = MOX_DT_F16, .page_len = PAGE, .page_stride = page, .token_stride = KV * DIM,
+                           .head_stride = DIM, .n_pages = n_pages};
+    }
+    const mox_span span = {.n = n, .pos0 = depth, .pages = shuffled_pages(n_pages, n_pages), .n_pages = n_pages};
+    mox_attention_args a = {.q = ck_random(n * HEADS * DIM, 1.0f), .out = ck_f32(n * HEADS * DIM), .k = c[0], .v = c[1],
+                            .spans = &span, .n_spans = 1, .heads = HEADS, .kv_heads = KV, .dim = DIM, .v_dim = DIM,
+                            .q_stride = HEADS * DIM, .q_head_stride = DIM, .out_stride = HEADS * DIM, .out_head_stride = DIM,
+                            .scale = 0.088f, .causal = true};
+    const double seen = (double)n * ((double)depth + 0.5 * (double)(n + 1));
+    ck_bench(name, (double)(len * KV * DIM * 4), 4.0 * seen * HEADS * DIM, run_attention, &a);
+}
+
+static void bench_attention(void)
+{
+    bench_case("one row at 4096", 4095, 1);
+    bench_case("one row at 32768", 32767, 1);
+    const bool few = !ck.below || ck.below->attention == mox_attention_ref; /* which would take minutes */
+    bench_case(few ? "16 rows at 0" : "512 rows at 0", 0, few ? 16 : 512);
+    bench_case(few ? "16 rows at 4096" : "512 rows at 4096", 4096, few ? 16 : 512);
+}
+
 const ck_op ck_ops_attention[] = {
     {"attention",
      test_attention,
      {plant_attention_causal, plant_attention_head, plant_attention_sink, plant_attention_window},
-     NULL},
+     bench_attention},
     {0},
 };

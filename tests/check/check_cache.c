@@ -108,8 +108,33 @@ static void append_far(void)
     munmap(data, bytes);
 }
 
+/* Every pattern of sign, exponent and leading fraction bits, with three endings: halves
+ * to round either way, subnormals, infinities and NaN of every payload. */
+static void append_patterns(void)
+{
+    enum { N = 3 << 15 };
+    ck_label("all kinds of numbers to f16");
+    static const uint32_t endings[] = {0, 1, 0xFFFF};
+    float *src = ck_f32(N);
+    uint16_t *data = ck_bytes(N * 2);
+    for (uint32_t i = 0; i < N; i++) {
+        const uint32_t bits = (i / 3) << 17 | (i & 1) << 16 | endings[i % 3];
+        memcpy(&src[i], &bits, sizeof bits);
+    }
+    const int32_t page = 0;
+    const mox_span span = {0, 1, 0, &page, 1};
+    const mox_kv_append_args a = {.cache = {.data = data, .type = MOX_DT_F16, .page_len = 1, .page_stride = N,
+                                            .token_stride = N, .head_stride = N, .n_pages = 1},
+                                  .spans = &span, .n_spans = 1, .src = src, .heads = 1, .dim = N, .stride = N,
+                                  .head_stride = N};
+    mox_err err;
+    ck_ok(mox_op_kv_append(&ck.exec, &a, &err), &err);
+    for (int i = 0; i < N; i++) ck_true(data[i] == mox_f32_to_f16(src[i]), "a number rounded to f16");
+}
+
 static void test_kv_append(void)
 {
+    append_patterns();
     static const cache_shape all[] = {{MOX_DT_F32, 0, false}, {MOX_DT_F32, 0, true},  {MOX_DT_F32, 1, false},
                                       {MOX_DT_F32, 7, true},  {MOX_DT_F16, 0, false}, {MOX_DT_F16, 16, true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -400,11 +425,73 @@ static void transpose_swapped(const mox_transpose_heads_args *a, int64_t begin, 
 }
 static void plant_transpose(mox_kern *k) { k->transpose_heads = transpose_swapped; }
 
+/* ---- bench ---- */
+
+CK_RUN(kv_append)
+
+static void bench_kv_append(void)
+{
+    enum { HEADS = 4, DIM = 128 };
+    static const mox_dtype types[] = {MOX_DT_F16, MOX_DT_F32};
+    const int32_t page = 0;
+    for (int i = 0; i < 2; i++)
+        for (int64_t n = 1; n <= 512; n *= 512) {
+            const mox_span span = {0, n, 0, &page, 1};
+            mox_kv_append_args a = {.cache = {.data = ck_f32(n * HEADS * DIM), .type = types[i], .page_len = n,
+                                              .page_stride = n * HEADS * DIM, .token_stride = HEADS * DIM,
+                                              .head_stride = DIM, .n_pages = 1},
+                                    .spans = &span, .n_spans = 1, .src = ck_random(n * HEADS * DIM, 1), .heads = HEADS,
+                                    .dim = DIM, .stride = HEADS * DIM, .head_stride = DIM};
+            ck_bench(ck_tokens(i ? "kv_append to f32" : "kv_append to f16", n), (double)(n * HEADS * DIM * (i ? 8 : 6)), 0,
+                     run_kv_append, &a);
+        }
+}
+
+/* ---- bench of the three steps: 32 heads of 128 over 4 key heads, 4096 keys ---- */
+
+enum { STEP_HEADS = 32, STEP_KV = 4, STEP_DIM = 128, STEP_KEYS = 4096 };
+
+static mox_cache step_cache(void)
+{
+    const int64_t n = (int64_t)STEP_KEYS * STEP_KV * STEP_DIM;
+    uint16_t *data = ck_bytes(n * 2);
+    const float *values = ck_random(4096, 1.0f);
+    for (int64_t i = 0; i < n; i++) data[i] = mox_f32_to_f16(values[i % 4096]);
+    return (mox_cache){.data = data, .type = MOX_DT_F16, .page_len = STEP_KEYS, .page_stride = n,
+                       .token_stride = STEP_KV * STEP_DIM, .head_stride = STEP_DIM, .n_pages = 1};
+}
+static void run_scores(void *user) { (void)mox_op_attn_scores(&ck.exec, user, NULL); }
+static void run_softmax(void *user) { (void)mox_op_attn_softmax(&ck.exec, user, NULL); }
+static void run_values(void *user) { (void)mox_op_attn_values(&ck.exec, user, NULL); }
+
+static const double step_bytes = 2.0 * STEP_KEYS * STEP_KV * STEP_DIM, step_flops = 2.0 * STEP_KEYS * STEP_HEADS * STEP_DIM;
+
+static void bench_attn_scores(void)
+{
+    mox_attn_scores_args a = {.q = ck_random(STEP_HEADS * STEP_DIM, 1.0f), .k = step_cache(),
+                              .scores = ck_f32(STEP_HEADS * STEP_KEYS), .heads = STEP_HEADS, .kv_heads = STEP_KV,
+                              .dim = STEP_DIM, .n_keys = STEP_KEYS, .score_stride = STEP_KEYS, .scale = 0.088f};
+    ck_bench("scores of 4096 keys", step_bytes, step_flops, run_scores, &a);
+}
+static void bench_attn_softmax(void)
+{
+    mox_attn_softmax_args a = {.scores = ck_random(STEP_HEADS * STEP_KEYS, 1.0f), .rows = STEP_HEADS, .n_keys = STEP_KEYS,
+                               .stride = STEP_KEYS};
+    ck_bench("softmax of 32 x 4096", 8.0 * STEP_HEADS * STEP_KEYS, 0, run_softmax, &a);
+}
+static void bench_attn_values(void)
+{
+    mox_attn_values_args a = {.scores = ck_random(STEP_HEADS * STEP_KEYS, 1.0f), .v = step_cache(),
+                              .out = ck_f32(STEP_HEADS * STEP_DIM), .heads = STEP_HEADS, .kv_heads = STEP_KV,
+                              .dim = STEP_DIM, .n_keys = STEP_KEYS, .score_stride = STEP_KEYS};
+    ck_bench("values of 4096 keys", step_bytes, step_flops, run_values, &a);
+}
+
 const ck_op ck_ops_cache[] = {
-    {"kv_append", test_kv_append, {plant_append_pos, plant_append_round, plant_append_row0}, NULL},
-    {"attn_scores", test_attn_scores, {plant_scores_head, plant_scores_scale}, NULL},
-    {"attn_softmax", test_attn_softmax, {plant_softmax_sentinel, plant_softmax_slot}, NULL},
-    {"attn_values", test_attn_values, {plant_values_tail}, NULL},
+    {"kv_append", test_kv_append, {plant_append_pos, plant_append_round, plant_append_row0}, bench_kv_append},
+    {"attn_scores", test_attn_scores, {plant_scores_head, plant_scores_scale}, bench_attn_scores},
+    {"attn_softmax", test_attn_softmax, {plant_softmax_sentinel, plant_softmax_slot}, bench_attn_softmax},
+    {"attn_values", test_attn_values, {plant_values_tail}, bench_attn_values},
     {"split_q_gate", test_split_q_gate, {plant_split_order}, NULL},
     {"transpose_heads", test_transpose_heads, {plant_transpose}, NULL},
     {0},

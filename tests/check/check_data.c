@@ -44,6 +44,7 @@ typedef struct buffer {
 static buffer *buffers;
 static mox_rng rng;
 static unsigned n_buffers;
+static bool aligned;
 
 /* `data_bytes` bytes of `fill` at an address of shift modulo 64. */
 static void *guarded(int64_t n, size_t shift, int fill)
@@ -62,8 +63,9 @@ static void *guarded(int64_t n, size_t shift, int fill)
     return b->data;
 }
 
-void ck_begin_data(uint64_t seed)
+void ck_begin_data(uint64_t seed, bool all_aligned)
 {
+    aligned = all_aligned;
     mox_rng_init(&rng, seed);
     n_buffers = 0;
 }
@@ -85,7 +87,7 @@ void ck_end_data(void)
     if (problem) ck_fail("something was written %s a buffer", problem);
 }
 
-float *ck_f32(int64_t n) { return guarded(n * 4, 4 * (n_buffers++ % 16), 0xFF); }
+float *ck_f32(int64_t n) { return guarded(n * 4, aligned ? 0 : 4 * (n_buffers++ % 16), 0xFF); }
 int32_t *ck_i32(int64_t n) { return guarded(n * 4, 4 * (n_buffers++ % 16), 0xA5); }
 void *ck_bytes(int64_t n) { return guarded(n, 0, 0xA5); }
 

@@ -90,8 +90,8 @@ static void sizes(entry_fn *entry)
             solve(&p, entry);
             if (ns[i] == 0) ck_exact(p.a.state, p.begin, p.n_state * 4, "no token, no change");
         }
-    static const int64_t dims[][2] = {{1, 1}, {3, 7}, {64, 64}, {128, 128}, {600, 2}};
-    for (int i = 0; i < 5; i++) {
+    static const int64_t dims[][2] = {{1, 1}, {3, 7}, {64, 64}, {128, 128}, {600, 2}, {30, 37}, {44, 21}};
+    for (int i = 0; i < 7; i++) {
         problem p = make_problem(20, 1, 1 + i % 3, dims[i][0], dims[i][0] > 64 ? 2 : dims[i][1], MIXED);
         solve(&p, entry);
     }
@@ -191,9 +191,19 @@ static void test_gdn_recurrent(void)
     forgets(mox_op_gdn_recurrent);
     refusals(mox_op_gdn_recurrent);
 
+    mox_err err;
+    for (int64_t step = 1; step < 15; step += 3) { /* however the rows are cut: the same bytes */
+        problem whole = make_problem(5, 2, 2, 44, 7, MIXED);
+        mox_gdn_args cut = whole.a;
+        cut.state = or_copy(whole.begin, whole.n_state), cut.out = ck_f32(whole.n_out);
+        ck_ok(mox_op_gdn_recurrent(&ck.exec, &whole.a, &err), &err);
+        for (int64_t u = 0; u < 28; u += step) ck.exec.kern->gdn_recurrent(&cut, u, u + step < 28 ? u + step : 28);
+        ck_exact(cut.out, whole.a.out, whole.n_out * 4, "out, rows in pieces");
+        ck_exact(cut.state, whole.a.state, whole.n_state * 4, "state, rows in pieces");
+    }
+
     /* However a sequence is cut into calls: the same bytes on the reference. */
     enum { N = 12 };
-    mox_err err;
     problem p = make_problem(N, 2, 2, 10, 7, MIXED);
     solve(&p, mox_op_gdn_recurrent);
     float *state = ck_f32(p.n_state), *out = ck_f32(p.n_out);
@@ -328,11 +338,35 @@ static void plant_chunk_floor(mox_kern *k) { k->gdn_chunk = chunk_floors_gates; 
 static void plant_chunk_tail(mox_kern *k) { k->gdn_chunk = chunk_drops_tail; }
 static void plant_chunk_carry(mox_kern *k) { k->gdn_chunk = chunk_forgets_carry; }
 
+/* ---- bench ---- */
+
+CK_RUN(gdn_recurrent)
+CK_RUN(gdn_chunk)
+
+/* n tokens, v_heads of 128 x 128 over half as many key heads. */
+static void bench_case(const char *name, void (*body)(void *), int64_t n, int64_t v_heads)
+{
+    problem p = make_problem(n, v_heads / 2, 2, 128, 128, MIXED);
+    ck_bench(ck_tokens(name, n), (double)(p.n_state * 8), (double)(6 * n * p.n_state), body, &p.a);
+}
+
+static void bench_gdn_recurrent(void)
+{
+    bench_case("gdn_recurrent, 32 heads", run_gdn_recurrent, 1, 32);
+    bench_case("gdn_recurrent, 32 heads", run_gdn_recurrent, 8, 32);
+}
+
+static void bench_gdn_chunk(void)
+{
+    bench_case("gdn_chunk, 4 heads", run_gdn_chunk, 16, 4);
+    bench_case("gdn_chunk, 4 heads", run_gdn_chunk, 512, 4);
+}
+
 const ck_op ck_ops_delta_rule[] = {
     {"gdn_recurrent",
      test_gdn_recurrent,
      {plant_recurrent_decay, plant_recurrent_old, plant_recurrent_head, plant_recurrent_beta},
-     NULL},
-    {"gdn_chunk", test_gdn_chunk, {plant_chunk_floor, plant_chunk_tail, plant_chunk_carry}, NULL},
+     bench_gdn_recurrent},
+    {"gdn_chunk", test_gdn_chunk, {plant_chunk_floor, plant_chunk_tail, plant_chunk_carry}, bench_gdn_chunk},
     {0},
 };

@@ -80,6 +80,11 @@ static void conv_case(int64_t n, int64_t channels, int64_t width, mox_dtype type
                                     .width = width, .x_stride = xs, .out_stride = os};
     ck_ok(mox_op_conv1d_silu(&ck.exec, &a, &err), &err);
     ck_exact(state, before, past * channels * 4, "the state is only read");
+    mox_conv1d_silu_args pieces = a;
+    pieces.out = ck_f32(n * os);
+    for (int64_t c = 0, step = 1; c < channels; c += step, step = step * 3 % 37)
+        ck.exec.kern->conv1d_silu(&pieces, c, c + step < channels ? c + step : channels);
+    ck_exact(pieces.out, out, n * os * 4, "channels in pieces");
     for (int64_t t = 0; t < n; t++)
         for (int64_t c = 0; c < channels; c++) { /* newest first: the last tap meets the token itself */
             double sum = 0.0, mag = 0.0;
@@ -392,11 +397,65 @@ static void gates_without_dt(const mox_gdn_gates_args *a, int64_t begin, int64_t
 static void plant_gates_naive(mox_kern *k) { k->gdn_gates = gates_naive; }
 static void plant_gates_dt(mox_kern *k) { k->gdn_gates = gates_without_dt; }
 
+/* ---- bench ---- */
+
+enum { BENCH_CHANNELS = 8192, BENCH_HEADS = 16, BENCH_DIM = 128 };
+
+CK_RUN(conv1d_silu)
+CK_RUN(conv1d_shift)
+CK_RUN(gdn_qk_norm)
+CK_RUN(gdn_gates)
+
+static void bench_conv1d_silu(void)
+{
+    const int64_t width = 4;
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_conv1d_silu_args a = {
+            .x = ck_random(n * BENCH_CHANNELS, 1), .state = ck_random((width - 1) * BENCH_CHANNELS, 1),
+            .weight = ck_vec(MOX_DT_BF16, ck_random(BENCH_CHANNELS * width, 0.5f), BENCH_CHANNELS * width),
+            .out = ck_f32(n * BENCH_CHANNELS), .n = n, .channels = BENCH_CHANNELS, .width = width,
+            .x_stride = BENCH_CHANNELS, .out_stride = BENCH_CHANNELS};
+        ck_bench(ck_tokens("conv1d_silu, 8192 x 4", n), (double)(n * BENCH_CHANNELS * 8), 0, run_conv1d_silu, &a);
+    }
+}
+
+static void bench_conv1d_shift(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_conv1d_shift_args a = {.x = ck_random(n * BENCH_CHANNELS, 1), .state = ck_random(3 * BENCH_CHANNELS, 1), .n = n,
+                                   .channels = BENCH_CHANNELS, .width = 4, .x_stride = BENCH_CHANNELS};
+        ck_bench(ck_tokens("conv1d_shift, 8192 x 4", n), (double)(BENCH_CHANNELS * 24), 0, run_conv1d_shift, &a);
+    }
+}
+
+static void bench_gdn_qk_norm(void)
+{
+    const int64_t keys = BENCH_HEADS * BENCH_DIM;
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        float *q = ck_random(n * 2 * keys, 1);
+        mox_gdn_qk_norm_args a = {.q = q, .k = q + keys, .n = n, .heads = BENCH_HEADS, .dim = BENCH_DIM, .stride = 2 * keys,
+                                  .eps = 1e-6f};
+        ck_bench(ck_tokens("gdn_qk_norm of 16 heads", n), (double)(n * keys * 16), 0, run_gdn_qk_norm, &a);
+    }
+}
+
+static void bench_gdn_gates(void)
+{
+    const int64_t heads = 32;
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_gdn_gates_args a = {.a = ck_random(n * heads, 1), .b = ck_random(n * heads, 1), .a_stride = heads,
+                                .b_stride = heads, .a_log = ck_vec(MOX_DT_F32, ck_uniform(heads, -4, 2), heads),
+                                .dt_bias = ck_vec(MOX_DT_BF16, ck_random(heads, 1), heads), .g = ck_f32(n * heads),
+                                .beta = ck_f32(n * heads), .n = n, .heads = heads};
+        ck_bench(ck_tokens("gdn_gates of 32 heads", n), (double)(n * heads * 16), 0, run_gdn_gates, &a);
+    }
+}
+
 const ck_op ck_ops_deltanet[] = {
     {"gdn_split", test_gdn_split, {plant_split_ba}, NULL},
-    {"conv1d_silu", test_conv1d_silu, {plant_conv_reversed, plant_conv_state, plant_conv_silu}, NULL},
-    {"conv1d_shift", test_conv1d_shift, {plant_shift_order}, NULL},
-    {"gdn_qk_norm", test_gdn_qk_norm, {plant_qk_eps, plant_qk_scale}, NULL},
-    {"gdn_gates", test_gdn_gates, {plant_gates_naive, plant_gates_dt}, NULL},
+    {"conv1d_silu", test_conv1d_silu, {plant_conv_reversed, plant_conv_state, plant_conv_silu}, bench_conv1d_silu},
+    {"conv1d_shift", test_conv1d_shift, {plant_shift_order}, bench_conv1d_shift},
+    {"gdn_qk_norm", test_gdn_qk_norm, {plant_qk_eps, plant_qk_scale}, bench_gdn_qk_norm},
+    {"gdn_gates", test_gdn_gates, {plant_gates_naive, plant_gates_dt}, bench_gdn_gates},
     {0},
 };

@@ -270,6 +270,14 @@ static void matmul_tests(void)
     for (int i = 0; i < 5; i++) matmul_case((kind){CK_F32, 1}, 33, 97, tiles[i], 0, false);
     matmul_huge();
     matmul_refusals();
+    if (!ck.wide) return;
+    for (int k = 0; k < N_KINDS; k++) { /* every out with every in, and every block of tokens */
+        for (int64_t n = 1; n <= 30; n++) matmul_case(kinds[k], 18, 128, n, 0, false);
+        for (int i = 0; i < 5; i++)
+            for (int j = 0; j < 4; j++) matmul_case(kinds[k], outs[j], ins[i], ns[(i + j) % 4], 1, true);
+        matmul_case(kinds[k], 8, 18432, 3, 0, false);
+        matmul_case(kinds[k], 17, 128, 400, 0, false); /* more than a slab */
+    }
 }
 
 /* Planted: y from weights as `edit` returns them. */
@@ -746,6 +754,23 @@ static void test_matmul(void) { at_every_precision(matmul_tests); }
 static void test_matmul_grouped(void) { at_every_precision(matmul_grouped_tests); }
 static void test_gate_up_swiglu(void) { at_every_precision(gate_up_swiglu_tests); }
 
+CK_RUN(embed)
+
+static void bench_embed(void)
+{
+    static const ck_layout layouts[] = {CK_BF16, CK_Q4, CK_Q6, CK_Q8};
+    const int64_t rows = 1024, cols = 2048;
+    for (int i = 0; i < 4; i++)
+        for (int64_t n = 1; n <= 512; n *= 512) {
+            int32_t *ids = ck_i32(n);
+            for (int64_t t = 0; t < n; t++) ids[t] = (int32_t)ck_rand((uint64_t)rows);
+            mox_embed_args a = {ck_mat(layouts[i], 64, rows, cols), ids, ck_f32(n * cols), n, cols};
+            char name[40];
+            (void)snprintf(name, sizeof name, "embed %s", ck_layout_name(layouts[i]));
+            ck_bench(ck_tokens(name, n), (double)(n * (cols * 4 + mox_mat_row_bytes(&a.table.layout, cols))), 0, run_embed, &a);
+        }
+}
+
 const ck_op ck_ops_matmul[] = {
     {"matmul", test_matmul, {plant_thousandth, plant_no_tail, plant_no_sign, plant_no_row0}, bench_matmul},
     {"matmul_grouped",
@@ -753,6 +778,6 @@ const ck_op ck_ops_matmul[] = {
      {plant_grouped_eight, plant_grouped_no_scatter, plant_grouped_row_tail},
      NULL},
     {"gate_up_swiglu", test_gate_up_swiglu, {plant_gate_up_swapped, plant_gate_up_no_gather}, NULL},
-    {"embed", test_embed, {plant_embed_scale, plant_embed_row_32}, NULL},
+    {"embed", test_embed, {plant_embed_scale, plant_embed_row_32}, bench_embed},
     {.name = NULL},
 };

@@ -56,14 +56,14 @@ static void plant_split_order(mox_kern *k) { k->mla_split = split_rope_first; }
 
 /* ---- mla_q_absorb, mla_out ---- */
 
-static void absorb_case(ck_layout layout, bool by_rank, int64_t n, int64_t heads, int64_t nope, int64_t rank,
-                        int64_t head_rows)
+static void absorb_groups(ck_layout layout, int group, bool by_rank, int64_t n, int64_t heads, int64_t nope, int64_t rank,
+                          int64_t head_rows)
 {
     mox_err err;
-    ck_label("%s, by_rank %d, n %lld, heads %lld, nope %lld, rank %lld", ck_layout_name(layout), by_rank,
+    ck_label("%s, group %d, by_rank %d, n %lld, heads %lld, nope %lld, rank %lld", ck_layout_name(layout), group, by_rank,
              (long long)n, (long long)heads, (long long)nope, (long long)rank);
     const int64_t rows = heads * head_rows, cols = by_rank ? nope : rank;
-    const mox_mat w = ck_mat(layout, 32, rows, cols);
+    const mox_mat w = ck_mat(layout, group, rows, cols);
     double *dense = or_zeros(rows * cols), *size = or_zeros(rows * cols);
     ck_mat_dense(&w, dense, size);
     float *q = ck_random(n * heads * nope, 1.0f), *out = ck_f32(n * heads * rank);
@@ -83,6 +83,17 @@ static void absorb_case(ck_layout layout, bool by_rank, int64_t n, int64_t heads
         }
         ck_class_d(out + th * rank, want, mag, rank, "q'");
     }
+    float *one = ck_f32(n * heads * rank); /* a head does not know of the heads beside it */
+    mox_mla_q_absorb_args cut = a;
+    cut.out = one;
+    for (int64_t h = heads - 1; n > 0 && h >= 0; h--) ck.exec.kern->mla_q_absorb(&cut, h, h + 1);
+    ck_exact(one, out, n * heads * rank * 4, "heads one by one");
+}
+
+static void absorb_case(ck_layout layout, bool by_rank, int64_t n, int64_t heads, int64_t nope, int64_t rank,
+                        int64_t head_rows)
+{
+    absorb_groups(layout, 32, by_rank, n, heads, nope, rank, head_rows);
 }
 
 static void test_mla_q_absorb(void)
@@ -98,6 +109,12 @@ static void test_mla_q_absorb(void)
         absorb_case(CK_Q4, false, counts[i], 2, 16, 160, 24);
         absorb_case(CK_BF16, true, counts[i], 2, 600, 7, 7);
     }
+    for (int64_t n = 1; n <= 9; n += n < 5 ? 1 : 4)
+        for (int group = 32; group <= 128; group *= 2) {
+            absorb_groups(CK_Q4, group, false, n, 2, 20, 384, 30);
+            absorb_groups(CK_Q4, group, true, n, 2, 384, 20, 21);
+        }
+    absorb_case(CK_F32, false, 3, 2, 600, 35, 601); /* longer than one stretch of terms */
     absorb_case(CK_F32, false, 2, 1, 9, 1, 9);
     absorb_case(CK_BF16, false, 1, 4, 128, 512, 256);
 
@@ -163,6 +180,14 @@ static void out_case(ck_layout layout, int64_t n, int64_t heads, int64_t v_dim, 
         }
         ck_class_d(out + th * v_dim, want, mag, v_dim, "out");
     }
+    float *one = ck_f32(n * heads * v_dim);
+    mox_mla_out_args cut = a;
+    cut.out = one;
+    const int64_t units = n > 0 ? heads * v_dim : 0;
+    for (int64_t step = 1; step <= 7; step += 6) {
+        for (int64_t u = 0; u < units; u += step) ck.exec.kern->mla_out(&cut, u, u + step < units ? u + step : units);
+        ck_exact(one, out, n * heads * v_dim * 4, "units cut otherwise");
+    }
 }
 
 static void test_mla_out(void)
@@ -175,6 +200,8 @@ static void test_mla_out(void)
     }
     static const int64_t counts[] = {0, 1, 5, 33};
     for (int i = 0; i < 4; i++) out_case(CK_Q4, counts[i], 2, 24, 512, 40, 16);
+    for (int64_t n = 2; n <= 4; n++) out_case(CK_Q4, n, 2, 9, 160, 9, 0);
+    out_case(CK_BF16, 4, 1, 35, 1111, 40, 2); /* activations too long to be prepared on the stack */
     mox_err err;
     ck_label("refusals");
     float ctx[64] = {0}, out[64];
@@ -344,6 +371,35 @@ static void mla_spans(void)
     ck_refused(mox_op_mla_attention(&ck.exec, &a, &err), MOX_E_ARG);
 }
 
+/* Units alone, in odd pieces and all at once. */
+static void mla_cuts(void)
+{
+    enum { HEADS = 5, RANK = 40, ROPE = 6, LEN = 200, N = 9, UNITS = N * HEADS };
+    static const int64_t steps[] = {1, 3, 16, UNITS};
+    problem p = make_problem(LEN, N, HEADS, RANK, ROPE);
+    p.latent[(LEN - 2) * RANK + 7] = 1e30f; /* what later rows see must not touch earlier ones */
+    for (int i = 0; i < 4; i++) p.latent[(LEN - 1) * RANK + i] = NAN;
+    const cache_shape s = {MOX_DT_F16, 64, false};
+    const test_cache latent = filled_cache(s, NULL, p.latent, LEN, 1, RANK);
+    const test_cache k_pe = filled_cache(s, latent.pages, p.k_pe, LEN, 1, ROPE);
+    const mox_span span = {.n = N, .pos0 = LEN - N, .pages = latent.pages, .n_pages = latent.n_pages};
+    float *whole = ck_f32(UNITS * RANK), *cut = ck_f32(UNITS * RANK);
+    mox_mla_attention_args a = {.q = p.q, .q_pe = p.q_pe, .ctx = whole, .latent = latent.c, .k_pe = k_pe.c, .spans = &span,
+                                .n_spans = 1, .heads = HEADS, .rank = RANK, .rope = ROPE, .scale = p.scale};
+    ck_ok(mox_op_mla_attention(&ck.exec, &a, NULL), NULL);
+    a.ctx = cut;
+    for (int i = 0; i < 4; i++) {
+        ck_label("in steps of %lld", (long long)steps[i]);
+        for (int64_t u = 0; u < UNITS; u += steps[i])
+            ck.exec.kern->mla_attention(&a, u, u + steps[i] < UNITS ? u + steps[i] : UNITS);
+        for (int64_t e = 0; e < UNITS * RANK; e++) {
+            const bool same = memcmp(&cut[e], &whole[e], 4) == 0 || (isnan(cut[e]) && isnan(whole[e]));
+            ck_true(same, "units cut otherwise");
+        }
+        ck_true(isfinite(cut[(N - 3) * HEADS * RANK]), "a row that does not see the infinity");
+    }
+}
+
 static void test_mla_attention(void)
 {
     static const int64_t lens[] = {1, 127, 128, 129, 4095, 4096, 4097, 9000};
@@ -373,6 +429,7 @@ static void test_mla_attention(void)
     }
     expanded();
     mla_spans();
+    mla_cuts();
 }
 
 static void mla_no_rope(const mox_mla_attention_args *a, int64_t begin, int64_t end)
@@ -510,12 +567,83 @@ static void finish_unguarded(const mox_mla_finish_args *a, int64_t begin, int64_
 }
 static void plant_finish_zero(mox_kern *k) { k->mla_finish = finish_unguarded; }
 
+/* ---- bench: the sizes of a model of 128 heads, rank 512 + 64, 4-bit weights ---- */
+
+enum { B_HEADS = 128, B_NOPE = 128, B_V = 128, B_RANK = 512, B_ROPE = 64 };
+
+static void run_absorb(void *user) { (void)mox_op_mla_q_absorb(&ck.exec, user, NULL); }
+static void run_out(void *user) { (void)mox_op_mla_out(&ck.exec, user, NULL); }
+static void run_mla(void *user) { (void)mox_op_mla_attention(&ck.exec, user, NULL); }
+static void run_tile(void *user) { (void)mox_op_mla_tile(&ck.exec, user, NULL); }
+
+/* Bytes of the rows of w that one of the two products reads. */
+static double half_bytes(const mox_mat *w)
+{
+    return (double)(w->rows / 2 * (mox_mat_row_bytes(&w->layout, w->cols) + 2 * mox_mat_scale_row_bytes(&w->layout, w->cols)));
+}
+
+static void bench_absorb(void)
+{
+    const mox_mat w = ck_mat(CK_Q4, 64, B_HEADS * (B_NOPE + B_V), B_RANK);
+    for (int64_t n = 1; n <= 64; n *= 64) {
+        mox_mla_q_absorb_args a = {.w = w, .head_rows = B_NOPE + B_V, .q_nope = ck_random(n * B_HEADS * B_NOPE, 1.0f),
+                                   .out = ck_f32(n * B_HEADS * B_RANK), .n = n, .heads = B_HEADS, .nope = B_NOPE, .rank = B_RANK};
+        ck_bench(n == 1 ? "absorb, 4 bits, n 1" : "absorb, 4 bits, n 64", half_bytes(&w),
+                 2.0 * (double)(n * B_HEADS * B_NOPE * B_RANK), run_absorb, &a);
+    }
+}
+
+static void bench_out(void)
+{
+    const mox_mat w = ck_mat(CK_Q4, 64, B_HEADS * (B_NOPE + B_V), B_RANK);
+    for (int64_t n = 1; n <= 64; n *= 64) {
+        mox_mla_out_args a = {.w = w, .head_rows = B_NOPE + B_V, .row0 = B_NOPE, .ctx = ck_random(n * B_HEADS * B_RANK, 1.0f),
+                              .out = ck_f32(n * B_HEADS * B_V), .n = n, .heads = B_HEADS, .v_dim = B_V, .rank = B_RANK};
+        ck_bench(n == 1 ? "out, 4 bits, n 1" : "out, 4 bits, n 64", half_bytes(&w), 2.0 * (double)(n * B_HEADS * B_V * B_RANK),
+                 run_out, &a);
+    }
+}
+
+static mox_cache bench_cache(int64_t len, int64_t width)
+{
+    enum { PAGE = 64 };
+    uint16_t *data = ck_bytes(len * width * 2);
+    const float *values = ck_random(PAGE * width, 1.0f);
+    for (int64_t i = 0; i < len * width; i++) data[i] = mox_f32_to_f16(values[i % (PAGE * width)]);
+    return (mox_cache){.data = data, .type = MOX_DT_F16, .page_len = PAGE, .page_stride = PAGE * width, .token_stride = width,
+                       .n_pages = len / PAGE};
+}
+
+static void bench_mla(void)
+{
+    const int64_t len = 4096;
+    const mox_span span = {.n = 1, .pos0 = len - 1, .pages = shuffled_pages(len / 64, len / 64), .n_pages = len / 64};
+    mox_mla_attention_args a = {.q = ck_random(B_HEADS * B_RANK, 1.0f), .q_pe = ck_random(B_HEADS * B_ROPE, 1.0f),
+                                .ctx = ck_f32(B_HEADS * B_RANK), .latent = bench_cache(len, B_RANK),
+                                .k_pe = bench_cache(len, B_ROPE), .spans = &span, .n_spans = 1, .heads = B_HEADS,
+                                .rank = B_RANK, .rope = B_ROPE, .scale = 0.07f};
+    ck_bench("one row at 4096", (double)(len * (B_RANK + B_ROPE) * 2), 2.0 * (double)(len * B_HEADS * (2 * B_RANK + B_ROPE)),
+             run_mla, &a);
+}
+
+static void bench_tile(void)
+{
+    const int64_t len = 1024;
+    mox_mla_tile_args a = {.q = ck_random(B_HEADS * B_RANK, 1.0f), .q_pe = ck_random(B_HEADS * B_ROPE, 1.0f),
+                           .latent = bench_cache(len, B_RANK), .k_pe = bench_cache(len, B_ROPE), .end = len, .heads = B_HEADS,
+                           .rank = B_RANK, .rope = B_ROPE, .scale = 0.07f, .first = true, .max = ck_f32(B_HEADS),
+                           .denom = ck_f32(B_HEADS), .sum = ck_f32(B_HEADS * B_RANK)};
+    a.latent.page_len = a.k_pe.page_len = len, a.latent.n_pages = a.k_pe.n_pages = 1;
+    ck_bench("a tile of 1024", (double)(len * (B_RANK + B_ROPE) * 2), 2.0 * (double)(len * B_HEADS * (2 * B_RANK + B_ROPE)),
+             run_tile, &a);
+}
+
 const ck_op ck_ops_mla[] = {
     {"mla_split", test_mla_split, {plant_split_order}, NULL},
-    {"mla_q_absorb", test_mla_q_absorb, {plant_absorb_rows, plant_absorb_tail}, NULL},
-    {"mla_out", test_mla_out, {plant_out_row0}, NULL},
-    {"mla_attention", test_mla_attention, {plant_mla_rope, plant_mla_causal}, NULL},
-    {"mla_tile", test_mla_tile, {plant_tile_rescale, plant_tile_first}, NULL},
+    {"mla_q_absorb", test_mla_q_absorb, {plant_absorb_rows, plant_absorb_tail}, bench_absorb},
+    {"mla_out", test_mla_out, {plant_out_row0}, bench_out},
+    {"mla_attention", test_mla_attention, {plant_mla_rope, plant_mla_causal}, bench_mla},
+    {"mla_tile", test_mla_tile, {plant_tile_rescale, plant_tile_first}, bench_tile},
     {"mla_finish", test_mla_finish, {plant_finish_zero}, NULL},
     {0},
 };

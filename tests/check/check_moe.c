@@ -744,14 +744,79 @@ static void accumulate_set(const mox_moe_bucket_accumulate_args *a, int64_t begi
 static void plant_accumulate_race(mox_kern *k) { k->moe_bucket_accumulate = accumulate_race; }
 static void plant_accumulate_set(mox_kern *k) { k->moe_bucket_accumulate = accumulate_set; }
 
+/* ---- bench ---- */
+
+enum { BENCH_DIM = 2048, BENCH_K = 8 };
+
+CK_RUN(weighted_sum)
+CK_RUN(weighted_sum_residual)
+CK_RUN(weighted_sum_residual_norm)
+CK_RUN(moe_combine)
+CK_RUN(moe_combine_sum)
+
+static void bench_weighted_sum(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_weighted_sum_args a = {.slots = ck_random(n * BENCH_K * BENCH_DIM, 1), .w = ck_uniform(n * BENCH_K, 0, 1),
+                                   .out = ck_f32(n * BENCH_DIM), .n = n, .k = BENCH_K, .dim = BENCH_DIM,
+                                   .n_rows = n * BENCH_K};
+        ck_bench(ck_tokens("weighted_sum of 8", n), (double)(n * (BENCH_K + 1) * BENCH_DIM * 4), 0, run_weighted_sum, &a);
+    }
+}
+
+static void bench_weighted_sum_residual(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_weighted_sum_residual_args a = {.slots = ck_random(n * BENCH_K * BENCH_DIM, 1), .w = ck_uniform(n * BENCH_K, 0, 1),
+                                            .res = ck_random(n * BENCH_DIM, 1), .n = n, .k = BENCH_K, .dim = BENCH_DIM};
+        ck_bench(ck_tokens("weighted_sum_residual", n), (double)(n * (BENCH_K + 2) * BENCH_DIM * 4), 0,
+                 run_weighted_sum_residual, &a);
+    }
+}
+
+static void bench_weighted_sum_residual_norm(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_weighted_sum_residual_norm_args a = {
+            .slots = ck_random(n * BENCH_K * BENCH_DIM, 1), .w = ck_uniform(n * BENCH_K, 0, 1),
+            .res = ck_random(n * BENCH_DIM, 1), .normed = ck_f32(n * BENCH_DIM), .n = n, .k = BENCH_K, .dim = BENCH_DIM,
+            .weight = ck_vec(MOX_DT_BF16, ck_uniform(BENCH_DIM, 0, 2), BENCH_DIM), .eps = 1e-6f};
+        ck_bench(ck_tokens("weighted_sum_residual_norm", n), (double)(n * (BENCH_K + 3) * BENCH_DIM * 4), 0,
+                 run_weighted_sum_residual_norm, &a);
+    }
+}
+
+static void bench_moe_combine(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_moe_combine_args a = {.h = ck_random(n * BENCH_DIM, 1), .experts = ck_random(n * BENCH_K * BENCH_DIM, 1),
+                                  .w = ck_uniform(n * BENCH_K, 0, 1), .mode = MOX_SHARED_GATED,
+                                  .shared = ck_random(n * BENCH_DIM, 1), .gate = ck_random(n, 1), .gate_stride = 1,
+                                  .out = ck_f32(n * BENCH_DIM), .n = n, .k = BENCH_K, .dim = BENCH_DIM};
+        ck_bench(ck_tokens("moe_combine of 8 and a shared one", n), (double)(n * (BENCH_K + 3) * BENCH_DIM * 4), 0,
+                 run_moe_combine, &a);
+    }
+}
+
+static void bench_moe_combine_sum(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_moe_combine_sum_args a = {.h = ck_random(n * BENCH_DIM, 1), .moe = ck_random(n * BENCH_DIM, 1),
+                                      .mode = MOX_SHARED_GATED, .shared = ck_random(n * BENCH_DIM, 1),
+                                      .gate = ck_random(n, 1), .gate_stride = 1, .out = ck_f32(n * BENCH_DIM), .n = n,
+                                      .dim = BENCH_DIM};
+        ck_bench(ck_tokens("moe_combine_sum", n), (double)(n * BENCH_DIM * 16), 0, run_moe_combine_sum, &a);
+    }
+}
+
 const ck_op ck_ops_moe[] = {
     {"moe_bucket", test_moe_bucket, {plant_bucket_backwards, plant_bucket_strays}, NULL},
     {"moe_bucket_strided", test_moe_bucket_strided, {plant_strided_not_zeroed, plant_strided_empty}, NULL},
-    {"weighted_sum", test_weighted_sum, {plant_sum_no_gather, plant_sum_sixteen, plant_sum_k0}, NULL},
-    {"weighted_sum_residual", test_weighted_sum_residual, {plant_residual_in_sum, plant_residual_first}, NULL},
-    {"weighted_sum_residual_norm", test_weighted_sum_residual_norm, {plant_norm_eps, plant_norm_offset}, NULL},
-    {"moe_combine", test_moe_combine, {plant_combine_slot_16, plant_combine_no_sigmoid, plant_combine_token_0}, NULL},
-    {"moe_combine_sum", test_moe_combine_sum, {plant_combine_sum_always, plant_combine_sum_gate}, NULL},
+    {"weighted_sum", test_weighted_sum, {plant_sum_no_gather, plant_sum_sixteen, plant_sum_k0}, bench_weighted_sum},
+    {"weighted_sum_residual", test_weighted_sum_residual, {plant_residual_in_sum, plant_residual_first}, bench_weighted_sum_residual},
+    {"weighted_sum_residual_norm", test_weighted_sum_residual_norm, {plant_norm_eps, plant_norm_offset}, bench_weighted_sum_residual_norm},
+    {"moe_combine", test_moe_combine, {plant_combine_slot_16, plant_combine_no_sigmoid, plant_combine_token_0}, bench_moe_combine},
+    {"moe_combine_sum", test_moe_combine_sum, {plant_combine_sum_always, plant_combine_sum_gate}, bench_moe_combine_sum},
     {"moe_bucket_accumulate", test_moe_bucket_accumulate, {plant_accumulate_race, plant_accumulate_set}, NULL},
     {.name = NULL},
 };

@@ -348,11 +348,55 @@ static void gated_eps_ten_times(const mox_gated_rms_norm_args *a, int64_t begin,
 static void plant_gated_sigmoid(mox_kern *k) { k->gated_rms_norm = gated_with_sigmoid; }
 static void plant_gated_eps(mox_kern *k) { k->gated_rms_norm = gated_eps_ten_times; }
 
+/* ---- bench ---- */
+
+enum { BENCH_DIM = 2048, BENCH_HEADS = 32, BENCH_HEAD_DIM = 128 };
+
+CK_RUN(rms_norm)
+CK_RUN(residual_norm)
+CK_RUN(gated_rms_norm)
+
+static void bench_rms_norm(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_rms_norm_args a = {.x = ck_random(n * BENCH_DIM, 1), .out = ck_f32(n * BENCH_DIM), .n = n, .heads = 1,
+                               .dim = BENCH_DIM, .x_stride = BENCH_DIM, .out_stride = BENCH_DIM,
+                               .weight = random_gain(MOX_DT_BF16, BENCH_DIM), .eps = 1e-6f};
+        ck_bench(ck_tokens("rms_norm of 2048", n), (double)(n * BENCH_DIM * 8), 0, run_rms_norm, &a);
+        const int64_t width = BENCH_HEADS * BENCH_HEAD_DIM;
+        mox_rms_norm_args b = {.x = ck_random(n * width, 1), .out = ck_f32(n * width), .n = n, .heads = BENCH_HEADS,
+                               .dim = BENCH_HEAD_DIM, .x_stride = width, .x_head_stride = BENCH_HEAD_DIM, .out_stride = width,
+                               .out_head_stride = BENCH_HEAD_DIM, .weight = random_gain(MOX_DT_BF16, BENCH_HEAD_DIM),
+                               .eps = 1e-6f};
+        ck_bench(ck_tokens("rms_norm of 32 heads", n), (double)(n * width * 8), 0, run_rms_norm, &b);
+    }
+}
+
+static void bench_residual_norm(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        const int64_t all = n * BENCH_DIM;
+        mox_residual_norm_args a = {.a = ck_random(all, 1), .b = ck_random(all, 1), .res = ck_f32(all), .norm = ck_f32(all),
+                                    .rows = n, .dim = BENCH_DIM, .weight = random_gain(MOX_DT_BF16, BENCH_DIM), .eps = 1e-6f};
+        ck_bench(ck_tokens("residual_norm", n), (double)(all * 16), 0, run_residual_norm, &a);
+    }
+}
+
+static void bench_gated_rms_norm(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        const int64_t rows = n * BENCH_HEADS, all = rows * BENCH_HEAD_DIM;
+        mox_gated_rms_norm_args a = {.x = ck_random(all, 1), .z = ck_random(all, 1), .out = ck_f32(all), .rows = rows,
+                                     .dim = BENCH_HEAD_DIM, .weight = random_gain(MOX_DT_F32, BENCH_HEAD_DIM), .eps = 1e-6f};
+        ck_bench(ck_tokens("gated_rms_norm of 32 heads", n), (double)(all * 12), 0, run_gated_rms_norm, &a);
+    }
+}
+
 const ck_op ck_ops_norm[] = {
     {"sum_sq", test_sum_sq, {plant_sum_sq_tail}, NULL},
     {"rms_apply", test_rms_apply, {plant_rms_apply_eps, plant_rms_apply_offset}, NULL},
-    {"rms_norm", test_rms_norm, {plant_rms_norm_eps, plant_rms_norm_offset, plant_rms_norm_heads}, NULL},
-    {"residual_norm", test_residual_norm, {plant_residual_norm_a, plant_residual_norm_scale}, NULL},
-    {"gated_rms_norm", test_gated_rms_norm, {plant_gated_sigmoid, plant_gated_eps}, NULL},
+    {"rms_norm", test_rms_norm, {plant_rms_norm_eps, plant_rms_norm_offset, plant_rms_norm_heads}, bench_rms_norm},
+    {"residual_norm", test_residual_norm, {plant_residual_norm_a, plant_residual_norm_scale}, bench_residual_norm},
+    {"gated_rms_norm", test_gated_rms_norm, {plant_gated_sigmoid, plant_gated_eps}, bench_gated_rms_norm},
     {0},
 };

@@ -157,8 +157,14 @@ static void test_sigmoid_gate(void)
         double *want = doubles(n);
         for (int64_t i = 0; i < n; i++) want[i] = (double)x[i] * sigmoid((double)gate[i]);
         const mox_sigmoid_gate_args a = {x, gate, n};
+        float *cut = ck_f32(n);
+        if (n > 0) memcpy(cut, x, (size_t)n * 4);
         ck_ok(mox_op_sigmoid_gate(&ck.exec, &a, NULL), NULL);
         ck_class_p(x, want, n, "x");
+        const mox_sigmoid_gate_args pieces = {cut, gate, n};
+        for (int64_t i = 0, step = 1; i < n; i += step, step = step * 3 % 37) /* an element is the same in any range */
+            ck.exec.kern->sigmoid_gate(&pieces, i, i + step < n ? i + step : n);
+        ck_exact(cut, x, n * 4, "x in pieces");
     }
     ck_label("special values");
     float *x = ck_f32(N_SPECIALS), *gate = ck_f32(N_SPECIALS);
@@ -479,12 +485,63 @@ static void plant_bf16_flush(mox_kern *k) { k->bf16_to_f32 = bf16_flushed; }
 static void plant_bf16_truncate(mox_kern *k) { k->f32_to_bf16 = bf16_truncated; }
 static void plant_bf16_half_up(mox_kern *k) { k->f32_to_bf16 = bf16_half_up; }
 
+/* ---- bench ---- */
+
+enum { BENCH_DIM = 2048, BENCH_WIDTH = 4096 };
+
+CK_RUN(swiglu)
+CK_RUN(sigmoid_gate)
+CK_RUN(add)
+CK_RUN(scale_add)
+CK_RUN(scaled_add)
+
+static void bench_swiglu(void)
+{
+    const int64_t dim = 768;
+    for (int64_t n = 8; n <= 4096; n *= 512) { /* eight experts a token */
+        mox_swiglu_args a = {ck_random(n * dim, 1), ck_random(n * dim, 1), ck_f32(n * dim), n, dim, dim, dim, dim};
+        ck_bench(ck_tokens("swiglu of 8 x 768", n / 8), (double)(n * dim * 12), 0, run_swiglu, &a);
+    }
+}
+
+static void bench_sigmoid_gate(void)
+{
+    for (int64_t n = 1; n <= 512; n *= 512) { /* gates of 1: x is not to fade away */
+        mox_sigmoid_gate_args a = {ck_random(n * BENCH_WIDTH, 1), ck_uniform(n * BENCH_WIDTH, 20, 30), n * BENCH_WIDTH};
+        ck_bench(ck_tokens("sigmoid_gate of 4096", n), (double)(n * BENCH_WIDTH * 12), 0, run_sigmoid_gate, &a);
+    }
+}
+
+static void bench_add(void)
+{
+    for (int64_t n = BENCH_DIM; n <= 512 * BENCH_DIM; n *= 512) {
+        mox_add_args a = {ck_random(n, 1), ck_random(n, 1), ck_f32(n), n};
+        ck_bench(ck_tokens("add", n / BENCH_DIM), (double)(n * 12), 0, run_add, &a);
+    }
+}
+
+static void bench_scale_add(void)
+{
+    for (int64_t n = BENCH_DIM; n <= 512 * BENCH_DIM; n *= 512) {
+        mox_scale_add_args a = {ck_random(n, 1), ck_random(n, 1), ck_random(BENCH_DIM, 1), ck_f32(n), n, BENCH_DIM};
+        ck_bench(ck_tokens("scale_add", n / BENCH_DIM), (double)(n * 12), 0, run_scale_add, &a);
+    }
+}
+
+static void bench_scaled_add(void)
+{
+    for (int64_t n = BENCH_DIM; n <= 512 * BENCH_DIM; n *= 512) {
+        mox_scaled_add_args a = {ck_random(n, 1), ck_random(n, 1), 1e-3f, n};
+        ck_bench(ck_tokens("scaled_add", n / BENCH_DIM), (double)(n * 12), 0, run_scaled_add, &a);
+    }
+}
+
 const ck_op ck_ops_pointwise[] = {
-    {"swiglu", test_swiglu, {plant_swiglu_no_tail, plant_swiglu_swapped, plant_swiglu_clamped}, NULL},
-    {"sigmoid_gate", test_sigmoid_gate, {plant_sigmoid_silu, plant_sigmoid_tail}, NULL},
-    {"add", test_add, {plant_add_tail, plant_add_bf16}, NULL},
-    {"scale_add", test_scale_add, {plant_scale_add_restart, plant_scale_add_order}, NULL},
-    {"scaled_add", test_scaled_add, {plant_scaled_add_abs, plant_scaled_add_set}, NULL},
+    {"swiglu", test_swiglu, {plant_swiglu_no_tail, plant_swiglu_swapped, plant_swiglu_clamped}, bench_swiglu},
+    {"sigmoid_gate", test_sigmoid_gate, {plant_sigmoid_silu, plant_sigmoid_tail}, bench_sigmoid_gate},
+    {"add", test_add, {plant_add_tail, plant_add_bf16}, bench_add},
+    {"scale_add", test_scale_add, {plant_scale_add_restart, plant_scale_add_order}, bench_scale_add},
+    {"scaled_add", test_scaled_add, {plant_scaled_add_abs, plant_scaled_add_set}, bench_scaled_add},
     {"copy_slice", test_copy_slice, {plant_copy_stride}, NULL},
     {"bf16_to_f32", test_bf16_to_f32, {plant_bf16_flush}, NULL},
     {"f32_to_bf16", test_f32_to_bf16, {plant_bf16_truncate, plant_bf16_half_up}, NULL},

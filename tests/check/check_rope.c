@@ -246,8 +246,27 @@ static void plant_qk_order(mox_kern *k) { k->qk_norm_rope = qk_norm_after_rope; 
 static void plant_qk_offset(mox_kern *k) { k->qk_norm_rope = qk_from_zero; }
 static void plant_qk_layout(mox_kern *k) { k->qk_norm_rope = qk_not_transposed; }
 
+/* ---- bench ---- */
+
+CK_RUN(rope)
+
+static void bench_rope(void)
+{
+    enum { HEADS = 32, DIM = 128 };
+    for (int64_t n = 1; n <= 512; n *= 512)
+        for (int pairing = 0; pairing < 2; pairing++) {
+            int32_t *pos = ck_i32(n);
+            for (int64_t t = 0; t < n; t++) pos[t] = (int32_t)(30000 + t);
+            mox_rope_args a = {.x = ck_random(n * HEADS * DIM, 1), .n = n, .heads = HEADS, .stride = HEADS * DIM,
+                               .head_stride = DIM, .rotary_dim = DIM, .inv_freq = frequencies(DIM / 2, 1e6), .mscale = 1.0f,
+                               .pairing = (mox_rope_pairing)pairing, .pos = pos, .pos_stride = 1};
+            ck_bench(ck_tokens(pairing ? "rope interleaved, 32 heads" : "rope, 32 heads", n), (double)(n * HEADS * DIM * 8), 0,
+                     run_rope, &a);
+        }
+}
+
 const ck_op ck_ops_rope[] = {
-    {"rope", test_rope, {plant_rope_pairing, plant_rope_double, plant_rope_mscale, plant_rope_next}, NULL},
+    {"rope", test_rope, {plant_rope_pairing, plant_rope_double, plant_rope_mscale, plant_rope_next}, bench_rope},
     {"qk_norm_rope", test_qk_norm_rope, {plant_qk_order, plant_qk_offset, plant_qk_layout}, NULL},
     {0},
 };

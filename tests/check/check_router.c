@@ -441,15 +441,44 @@ static void normalize_without_last(const mox_router_normalize_args *a, int64_t b
 static void plant_normalize_unguarded(mox_kern *k) { k->router_normalize = normalize_unguarded; }
 static void plant_normalize_tail(mox_kern *k) { k->router_normalize = normalize_without_last; }
 
+/* ---- bench ---- */
+
+CK_RUN(router_topk)
+CK_RUN(router_sigmoid)
+
+static void bench_router_topk(void)
+{
+    const int64_t n_experts = 128, k = 8;
+    for (int64_t n = 1; n <= 512; n *= 512)
+        for (int renormalize = 0; renormalize < 2; renormalize++) {
+            mox_router_topk_args a = {.logits = ck_random(n * n_experts, 2), .ids = ck_i32(n * k), .weights = ck_f32(n * k),
+                                      .n = n, .n_experts = n_experts, .k = k, .renormalize = renormalize != 0};
+            ck_bench(ck_tokens(renormalize ? "8 of 128 experts" : "8 of 128, over all", n), (double)(n * n_experts * 4), 0,
+                     run_router_topk, &a);
+        }
+}
+
+static void bench_router_sigmoid(void)
+{
+    const int64_t n_experts = 256, k = 8;
+    for (int64_t n = 1; n <= 512; n *= 512) {
+        mox_router_sigmoid_args a = {.logits = ck_random(n * n_experts, 2),
+                                     .bias = ck_vec(MOX_DT_F32, ck_random(n_experts, 0.1f), n_experts), .ids = ck_i32(n * k),
+                                     .weights = ck_f32(n * k), .n = n, .n_experts = n_experts, .k = k, .n_groups = 8,
+                                     .kept_groups = 4, .renormalize = true, .factor = 2.5f};
+        ck_bench(ck_tokens("8 of 256 in 4 of 8 groups", n), (double)(n * n_experts * 4), 0, run_router_sigmoid, &a);
+    }
+}
+
 const ck_op ck_ops_router[] = {
     {"router_topk",
      test_router_topk,
      {plant_topk_last_wins, plant_topk_sorted, plant_topk_overflows, plant_topk_not_counted},
-     NULL},
+     bench_router_topk},
     {"router_sigmoid",
      test_router_sigmoid,
      {plant_sigmoid_biased, plant_sigmoid_all_groups, plant_sigmoid_no_factor, plant_sigmoid_order},
-     NULL},
+     bench_router_sigmoid},
     {"router_normalize", test_router_normalize, {plant_normalize_unguarded, plant_normalize_tail}, NULL},
     {.name = NULL},
 };

@@ -22,7 +22,7 @@ void ck_begin(const ck_where *where)
     label[0] = 0;
     uint64_t seed = where->seed; /* an operation sees the same data alone and among others */
     for (const char *p = where->op; *p; p++) seed = seed * 1099511628211u + (unsigned char)*p;
-    ck_begin_data(seed);
+    ck_begin_data(seed, where->aligned);
 }
 
 void ck_end(void) { ck_end_data(); }
@@ -127,26 +127,42 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b)
+const char *ck_tokens(const char *what, int64_t n)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    static char text[80];
+    (void)snprintf(text, sizeof text, "%s, %lld token%s", what, (long long)n, n == 1 ? "" : "s");
+    return text;
+}
+
+/* Seconds of one call of body with the kernels of `kern`, which is called `calls` times. */
+static double time_calls(const mox_kern *kern, int calls, void (*body)(void *), void *user)
+{
+    ck.exec.kern = kern;
+    const double begin = seconds();
+    for (int i = 0; i < calls; i++) body(user);
+    return (seconds() - begin) / calls;
 }
 
 void ck_bench(const char *name, double bytes, double flops, void (*body)(void *), void *user)
 {
-    enum { RUNS_MAX = 101 };
-    const double budget_seconds = 0.3;
-    double times[RUNS_MAX];
-    int n = 0;
-    body(user); /* warm */
-    for (const double start = seconds(); n < 3 || (n < RUNS_MAX && seconds() - start < budget_seconds); n++) {
-        const double begin = seconds();
-        body(user);
-        times[n] = seconds() - begin;
+    enum { RUNS_MIN = 3, RUNS_MAX = 101 };
+    const double budget_seconds = 0.4, run_seconds = 20e-6, slower = 0.9;
+    const mox_exec exec = ck.exec;
+    double t = INFINITY, below = INFINITY;
+    ck.exec.pool = NULL;
+    const double warm = time_calls(exec.kern, 1, body, user);
+    const int calls = warm < run_seconds ? (int)(run_seconds / (warm + 1e-9)) + 1 : 1;
+    const double start = seconds();
+    for (int n = 0; n < RUNS_MIN || (n < RUNS_MAX && seconds() - start < budget_seconds); n++) {
+        t = fmin(t, time_calls(exec.kern, calls, body, user));
+        if (ck.below && (n == 0 || below < budget_seconds / 4)) below = fmin(below, time_calls(ck.below, calls, body, user));
     }
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    const double t = times[n / 2];
-    printf("     %-6s %-40s %10.1f us %8.2f GB/s %8.2f GFLOP/s\n", here.level, name, t * 1e6, bytes / t * 1e-9,
-           flops / t * 1e-9);
+    ck.exec = exec;
+    printf("     %-10s %-48s %10.2f us %8.2f GB/s %8.2f GFLOP/s", here.level, name, t * 1e6, bytes / t * 1e-9, flops / t * 1e-9);
+    if (ck.below) {
+        printf(" %8.2f x%s", below / t, below / t < slower ? "  SLOWER than the level below" : "");
+        ck.tally->n_compared++;
+        ck.tally->n_slower += below / t < slower;
+    }
+    printf("\n");
 }

@@ -94,7 +94,7 @@ class Usage(Case):
         self.assertEqual(overview, self.good(moxie("help")))
         self.assertEqual(overview, self.good(moxie("-h")))
         commands = re.findall(rb"^  (\w+) ", overview, re.M)
-        self.assertGreaterEqual(set(commands), {b"run", b"eval", b"inspect", b"tokenize", b"logits", b"version"})
+        self.assertGreaterEqual(set(commands), {b"run", b"eval", b"inspect", b"tokenize", b"logits", b"bench", b"synth", b"version"})
         for c in commands:
             page = self.good(moxie(c.decode(), "--help"))
             self.assertEqual(page, self.good(moxie("help", c.decode())))
@@ -544,6 +544,88 @@ class Eval(Case):
         self.says(moxie("eval", "-m", DEMO, "-p", ""), 2, "nothing to predict")
         self.says(moxie("eval", "-m", DEMO, "-p", "one two three", "-c", "1"), 2, "at least 2")
         self.says(moxie("eval", "-m", DEMO, "-p", "x", "--against", "best"), 2, "exact|default")
+
+
+class Bench(Case):
+    QUICK = ["-r", "2", "-p", "8,40", "-d", "0,100", "-n", "4"]
+
+    def bench(self, *args, model=("-m", DEMO)):
+        return json.loads(self.good(moxie("bench", *model, "-q", "-o", "json", *self.QUICK, *args)))
+
+    def test_rows(self):
+        rows = self.bench("-t", "1,2")["rows"]
+        self.assertEqual([(r["test"], r["threads"]) for r in rows],
+                         [(test, t) for t in (1, 2) for test in ("pp8", "pp40", "tg4", "tg4@100")])
+        for r in rows:
+            self.assertEqual(r["samples"], 2)
+            self.assertTrue(0 < r["tokens_per_s_min"] <= r["tokens_per_s"] <= r["tokens_per_s_max"], r)
+            for name in ("bytes_per_token", "probe_gbytes_per_s", "peak_gmac_per_s", "macs_per_token"):
+                self.assertGreater(r[name], 0)
+            self.assertAlmostEqual(r["gbytes_per_s"], r["bytes_per_token"] * r["tokens_per_s"] / 1e9, delta=1e-6 * r["gbytes_per_s"])
+            self.assertAlmostEqual(r["gmac_per_s"], r["macs_per_token"] * r["tokens_per_s"] / 1e9, delta=1e-6 * r["gmac_per_s"])
+        facts = json.loads(self.good(moxie("inspect", "-m", DEMO, "--json")))
+        by_test = {r["test"]: r for r in rows}
+        # generating reads less than the whole model, and 100 positions more at depth 100
+        self.assertLess(by_test["tg4"]["bytes_per_token"], facts["bytes_total"])
+        self.assertGreater(by_test["tg4"]["bytes_per_token"], facts["bytes_total"] - facts["bytes_experts"] - 2 * 2048 * 256)
+        deeper = by_test["tg4@100"]["bytes_per_token"] - by_test["tg4"]["bytes_per_token"]
+        self.assertAlmostEqual(deeper, 100 * facts["kv_bytes_per_token"], delta=1)
+        self.assertLess(by_test["pp40"]["bytes_per_token"], by_test["pp8"]["bytes_per_token"])
+
+    def test_settings(self):
+        for args, level, precision in ((("--isa", "ref"), "ref", "default"), (("--exact",), None, "exact"),
+                                       (("--fast",), None, "fast")):
+            for r in self.bench("-t", "1", *args)["rows"]:
+                self.assertEqual(r["precision"], precision)
+                self.assertTrue(level is None or r["level"] == level)
+
+    def test_forms(self):
+        table = self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", *self.QUICK)).decode().splitlines()
+        self.assertEqual([line.split()[0] for line in table[2:]], ["pp8", "pp40", "tg4", "tg4@100"])
+        csv = [line.split(",") for line in
+               self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", "-o", "csv", *self.QUICK)).decode().splitlines()]
+        self.assertEqual({len(line) for line in csv}, {len(csv[0])})
+        self.assertIn("tokens_per_s", csv[0])
+
+    def test_a_synthetic_model_and_its_picture(self):
+        args = ["bench", "--synthetic", "Qwen3-30B-A3B:layers=1", "-q", "-t", "1", "-r", "1", "-p", "4", "-n", "2", "-d", "0",
+                "-o", "json"]
+        text = self.good(moxie(*args))
+        row = json.loads(text)["rows"][1]
+        # head, 8 of 128 experts, attention, router, norms, a row of the embedding, 1.5 cached positions
+        want = 175030272 + 8 * 2654208 + 10616832 + 278528 + 3 * 4096 + 2 * 256 + 175030272 // 151936 + 1.5 * 2048
+        self.assertAlmostEqual(row["bytes_per_token"], want, delta=1)
+        plot = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "plot")
+        out = self.path("bench.svg")
+        subprocess.run([plot, self.path("bench.json", text), "-o", out], check=True, timeout=WAIT_S)
+        with open(out, encoding="utf-8") as f:
+            picture = f.read()
+        self.assertTrue(picture.startswith("<svg") and picture.endswith("</svg>\n") and "tg2" in picture)
+
+    def test_refusals(self):
+        self.says(moxie("bench", "-m", DEMO, "--synthetic", "qwen3-30b-a3b"), 2, "--synthetic")
+        self.says(moxie("bench", "--synthetic", "gpt"), 2, "gpt", "deepseek-v3")
+        self.says(moxie("bench", "-m", DEMO, "-p", "1,,2"), 2, "-p", "1,,2")
+        self.says(moxie("bench", "-m", DEMO, "-p", "0", "-n", "0"), 2, "nothing to measure")
+        self.says(moxie("bench", "-m", DEMO, "-d", "1000000"), 4, "1000000", "4096")
+        self.says(moxie("bench", "-m", DEMO, "-t", "0"), 2, "-t")
+        self.says(moxie("bench", "-m", DEMO, "more"), 2, "more")
+
+
+class Synth(Case):
+    def test_refusals(self):
+        full = self.path("full")
+        os.mkdir(full)
+        with open(os.path.join(full, "x"), "w", encoding="utf-8"):
+            pass
+        self.says(moxie("synth", "qwen3-30b-a3b:layers=1", full), 2, full, "not empty")
+        self.assertEqual(os.listdir(full), ["x"])
+        self.says(moxie("synth", "qwen3-30b", self.path("new")), 2, "qwen3-30b-a3b")
+        self.assertFalse(os.path.exists(self.path("new")))
+        self.says(moxie("synth", "qwen3-30b-a3b:layers=1", os.path.join(full, "a", "b")), 5, "cannot make the folder")
+        self.says(moxie("synth", "qwen3-30b-a3b"), 2, "usage: moxie synth")
+        self.says(moxie("synth", "qwen3-30b-a3b", "a", "b"), 2, "'b'")
+        self.says(moxie("synth", "qwen3-30b-a3b", "a", "--skew", "9"), 2, "--skew")
 
 
 if __name__ == "__main__":

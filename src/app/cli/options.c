@@ -25,23 +25,46 @@ enum {
     INSPECT = 1 << 3,
     EVAL = 1 << 4,
     VERSION = 1 << 5,
-    COMPUTES = RUN | LOGITS | EVAL, /* commands that run the model */
-    ALL = COMPUTES | TOKENIZE | INSPECT | VERSION,
+    BENCH = 1 << 6,
+    SYNTH = 1 << 7,
+    COMPUTES = RUN | LOGITS | EVAL, /* commands that run the model on something given */
+    SETTINGS = COMPUTES | BENCH,    /* and that can be told how */
+    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT,
+    ALL = WITH_MODEL | SYNTH | VERSION,
 };
 
 const mox_cli_command mox_cli_commands[] = {
-    {"run", "continue a prompt", "moxie run [-m MODEL] --raw -p TEXT | -f FILE | - [options]", mox_cli_run, RUN,
-     true},
+    {"run", "continue a prompt", "moxie run [-m MODEL] --raw -p TEXT | -f FILE | - [options]", mox_cli_run, .bit = RUN,
+     .takes_dash = true},
     {"eval", "perplexity of a text, and how far two settings differ",
-     "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default] [options]", mox_cli_eval, EVAL, true},
-    {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, INSPECT, false},
+     "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
+     .takes_dash = true},
+    {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, .bit = INSPECT},
     {"tokenize", "text to token ids, and back",
-     "moxie tokenize [-m MODEL] -p TEXT | -f FILE | - [--special] [--decode] [--json]", mox_cli_tokenize, TOKENIZE,
-     true},
+     "moxie tokenize [-m MODEL] -p TEXT | -f FILE | - [--special] [--decode] [--json]", mox_cli_tokenize, .bit = TOKENIZE,
+     .takes_dash = true},
     {"logits", "token ids to raw logits",
-     "moxie logits [-m MODEL] --tokens FILE --out FILE [--chunk N | --step] [options]", mox_cli_logits, LOGITS,
-     false},
-    {"version", "version, build and libraries", "moxie version", mox_cli_version, VERSION, false},
+     "moxie logits [-m MODEL] --tokens FILE --out FILE [--chunk N | --step] [options]", mox_cli_logits, .bit = LOGITS},
+    {"bench", "how fast a model runs here, beside what the machine could do",
+     "moxie bench [-m MODEL | --synthetic NAME[:layers=N]] [options]", mox_cli_bench, .bit = BENCH,
+     .more = "A row is one test: ppN reads a prompt of N random tokens, tgN generates N tokens one by one, @D "
+             "behind a prompt of D (whose cache is zeros: the time does not depend on what is in it).\n"
+             "t/s: tokens per second, the median of the repetitions, and the least and the most of them.\n"
+             "MB/tok: bytes that had to be read per token: weights that the token's batch used (of the experts, "
+             "those it was routed to), cached positions and recurrent states, each once per batch of 512 tokens. "
+             " GB/s: that times t/s.  probe: what the same threads read from memory in the same seconds.\n"
+             "MMAC/tok: multiply-adds per token.  GMAC/s: that times t/s.  peak: multiply-adds from registers in "
+             "the same seconds, with the instruction of the kernel level, divided by the times that the precision "
+             "needs it.\n"
+             "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
+             "prompts by the second."},
+    {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
+     "moxie synth NAME[:layers=N] DIR [--seed N] [--skew X]", mox_cli_synth, .bit = SYNTH,
+     .takes_words = 2,
+     .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
+             "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
+             "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"version", "version, build and libraries", "moxie version", mox_cli_version, .bit = VERSION},
     {0},
 };
 
@@ -60,6 +83,7 @@ typedef enum option_kind {
     KIND_CHOICE, /* one of the words of `value` */
     KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
     KIND_REAL,
+    KIND_LIST, /* whole numbers between commas; 4k is 4096 */
 } option_kind;
 
 typedef struct option_def {
@@ -75,7 +99,7 @@ typedef struct option_def {
 } option_def;
 
 static const option_def table[N_OPTIONS] = {
-    [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = ALL & ~VERSION,
+    [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = WITH_MODEL,
                    .help = "folder of the model (default: the demo model that comes with moxie)"},
     [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
     [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL,
@@ -112,18 +136,39 @@ static const option_def table[N_OPTIONS] = {
     [OPT_CHUNK] = {"chunk", 0, KIND_NUMBER, "N", 1, 1e9, true, .commands = LOGITS,
                    .help = "give the model N tokens at a time (default: all at once)"},
     [OPT_STEP] = {"step", 0, KIND_SWITCH, .commands = LOGITS, .help = "give the model one token at a time"},
-    [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default", .commands = EVAL,
+    [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default|fast", .commands = EVAL,
                      .help = "also run with this setting, and report how far the two differ"},
+    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH,
+                       .help = "instead of -m: a random model of that shape, made in memory; `moxie synth --help` has the "
+                               "names"},
+    [OPT_PREFILL] = {"prefill", 'p', KIND_LIST, "LIST", 0, 1e6, true, "32,128,512,2048", .commands = BENCH,
+                     .help = "lengths of prompts; 0 for none"},
+    [OPT_GENERATE] = {"generate", 'n', KIND_NUMBER, "N", 0, 1e6, .fallback = "16", .commands = BENCH,
+                      .help = "tokens to generate per measurement; 0 for none"},
+    [OPT_DEPTHS] = {"depth", 'd', KIND_LIST, "LIST", 0, 1e9, true, "0,4k,32k", .commands = BENCH,
+                    .help = "tokens in front of the generated ones"},
+    [OPT_THREAD_COUNTS] = {"threads", 't', KIND_LIST, "LIST", 1, 1024, .commands = BENCH,
+                           .help = "numbers of threads (default: 1, and one for each processor)"},
+    [OPT_REPEAT] = {"repeat", 'r', KIND_NUMBER, "N", 1, 10000, .fallback = "10", .commands = BENCH,
+                    .help = "measurements per row"},
+    [OPT_OUTPUT] = {"output", 'o', KIND_CHOICE, "table|csv|json", .fallback = "table", .commands = BENCH,
+                    .help = "what to print"},
+    [OPT_SYNTH_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .fallback = "0", .commands = SYNTH | BENCH,
+                        .help = "start of the random numbers"},
+    [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
+                  .help = "how unevenly a synthetic router chooses its experts"},
     [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
-    [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16", .commands = COMPUTES,
+    [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16", .commands = SETTINGS,
                      .help = "numbers in the attention cache (default: f16, with --exact f32)"},
-    [OPT_EXACT] = {"exact", 0, KIND_SWITCH, .commands = COMPUTES,
+    [OPT_FAST] = {"fast", 0, KIND_SWITCH, .commands = SETTINGS,
+                  .help = "8-bit activations: faster, less exact (eval --against exact says how much)"},
+    [OPT_EXACT] = {"exact", 0, KIND_SWITCH, .commands = SETTINGS,
                    .help = "compute with 32-bit numbers everywhere"},
-    [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = COMPUTES,
+    [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
                     .help = "what computes"},
-    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = COMPUTES,
+    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
     [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES,
                      .help = "threads (default: one for each processor)"},
@@ -141,19 +186,45 @@ static bool takes(const mox_cli_command *c, const option_def *d) { return (d->co
 
 /* ---- values ---------------------------------------------------------------- */
 
-static bool parse_number(const option_def *d, const char *text, int64_t *out)
+/* Reads a number and moves *text behind it. */
+static bool read_number(const option_def *d, const char **text, int64_t *out)
 {
-    if (!isdigit((unsigned char)text[text[0] == '-'])) return false; /* strtoll would skip blanks */
+    if (!isdigit((unsigned char)(*text)[(*text)[0] == '-'])) return false; /* strtoll would skip blanks */
     char *end;
     errno = 0;
-    long long n = strtoll(text, &end, 10);
+    long long n = strtoll(*text, &end, 10);
     if (errno != 0) return false;
     if (d->thousands && (*end == 'k' || *end == 'K')) {
         if (__builtin_mul_overflow(n, 1024LL, &n)) return false;
         end++;
     }
     *out = n;
-    return *end == '\0' && (double)n >= d->low && (double)n <= d->high;
+    *text = end;
+    return (double)n >= d->low && (double)n <= d->high;
+}
+
+static bool parse_number(const option_def *d, const char *text, int64_t *out)
+{
+    return read_number(d, &text, out) && *text == '\0';
+}
+
+/* How many numbers; 0 when it is no list.  out may be NULL. */
+static int parse_list(const option_def *d, const char *text, int64_t *out)
+{
+    for (int n = 0; n < MOX_CLI_LIST; text++) {
+        int64_t x;
+        if (!read_number(d, &text, &x)) return 0;
+        if (out) out[n] = x;
+        n++;
+        if (*text == '\0') return n;
+        if (*text != ',') return 0;
+    }
+    return 0;
+}
+
+int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST])
+{
+    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&table[id], o->v[id].text, out);
 }
 
 static bool parse_real(const option_def *d, const char *text, double *out)
@@ -190,6 +261,11 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
     case KIND_NUMBER:
         if (parse_number(d, text, &v->number)) return true;
         mox_cli_say("%s takes a whole number from %.0f to %.0f, not '%s'", shown, d->low, d->high, text);
+        return false;
+    case KIND_LIST:
+        if (parse_list(d, text, NULL) > 0) return true;
+        mox_cli_say("%s takes up to %d whole numbers from %.0f to %.0f between commas, not '%s'", shown, MOX_CLI_LIST, d->low,
+                    d->high, text);
         return false;
     case KIND_REAL:
         if (parse_real(d, text, &v->real)) return true;
@@ -346,13 +422,18 @@ bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char 
         } else if (c->takes_dash && strcmp(word, "-") == 0) {
             o->dash = true;
             i++;
+        } else if (o->n_words < c->takes_words) {
+            o->words[o->n_words++] = word;
+            i++;
         } else {
             mox_cli_say("%s takes no argument '%s'%s", c->name, word,
                         c->takes_dash ? "; a text is given with -p" : "");
             return false;
         }
     }
-    return true;
+    if (o->n_words == c->takes_words || o->v[OPT_HELP].on || o->v[OPT_VERSION].on) return true;
+    mox_cli_say("usage: %s", c->usage);
+    return false;
 }
 
 /* ---- help ------------------------------------------------------------------ */
@@ -366,13 +447,18 @@ void mox_cli_help(FILE *to)
     fputs("\n`moxie COMMAND --help` lists a command's options.\n", to);
 }
 
-/* The help of one option, folded at blanks into lines of at most 96 columns. */
+/* Text folded at blanks into lines of at most 96 columns; a newline begins a line. */
 static void print_folded(FILE *to, const char *text, int indent)
 {
     enum { COLUMNS = 96 };
     int column = indent;
     for (const char *p = text; *p;) {
-        const int n = (int)strcspn(p, " ");
+        if (*p == '\n') {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+            p++;
+        }
+        const int n = (int)strcspn(p, " \n");
         if (column > indent && column + 1 + n > COLUMNS) {
             fprintf(to, "\n%*s", indent, "");
             column = indent;
@@ -388,6 +474,10 @@ void mox_cli_help_command(FILE *to, const mox_cli_command *c)
 {
     enum { INDENT = 32 };
     fprintf(to, "moxie %s: %s\n\nusage: %s\n\n", c->name, c->summary, c->usage);
+    if (c->more) {
+        print_folded(to, c->more, 0);
+        fputc('\n', to);
+    }
     for (int id = 0; id < N_OPTIONS; id++) {
         const option_def *d = &table[id];
         if (!takes(c, d)) continue;

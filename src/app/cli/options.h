@@ -31,9 +31,19 @@ typedef enum option_id {
     OPT_CHUNK,
     OPT_STEP,
     OPT_AGAINST,
+    OPT_SYNTHETIC,
+    OPT_PREFILL,
+    OPT_GENERATE,
+    OPT_DEPTHS,
+    OPT_THREAD_COUNTS,
+    OPT_REPEAT,
+    OPT_OUTPUT,
+    OPT_SYNTH_SEED,
+    OPT_SKEW,
     OPT_CONTEXT,
     OPT_KV_TYPE,
     OPT_EXACT,
+    OPT_FAST,
     OPT_DEVICE,
     OPT_ISA,
     OPT_THREADS,
@@ -53,11 +63,15 @@ typedef struct option_value {
     bool on;          /* switches */
     int64_t number;   /* whole numbers */
     double real;      /* other numbers */
-    const char *text; /* texts and choices; borrowed from argv or the environment */
+    const char *text; /* texts, choices and lists; borrowed from argv or the environment */
 } option_value;
+
+enum { MOX_CLI_WORDS = 2, MOX_CLI_LIST = 16 };
 
 typedef struct mox_cli_options {
     option_value v[N_OPTIONS];
+    const char *words[MOX_CLI_WORDS]; /* arguments that are no options, for commands that take them */
+    int n_words;
     bool dash; /* "-" was given: read standard input */
 } mox_cli_options;
 
@@ -68,6 +82,8 @@ typedef struct mox_cli_command {
     mox_cli_command_fn *run;
     unsigned bit;    /* its bit in the table's lists of commands */
     bool takes_dash; /* "-" as an argument means standard input */
+    int takes_words; /* arguments that are no options, all of them needed */
+    const char *more; /* paragraphs for its help, or NULL */
 } mox_cli_command;
 
 /* All commands, ended by a NULL name. */
@@ -77,6 +93,9 @@ const mox_cli_command *mox_cli_find_command(const char *name);
 /* Fills o from the environment and argv[0, argc), the words after the command.
  * On a usage error it has been reported and false is returned. */
 bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv);
+
+/* The numbers of a list option that was given or has a default; returns how many. */
+int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST]);
 
 void mox_cli_help(FILE *to);
 void mox_cli_help_command(FILE *to, const mox_cli_command *c);

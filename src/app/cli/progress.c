@@ -12,19 +12,22 @@ void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total
 {
     const double now = mox_clock_now();
     *p = (mox_cli_progress){.what = what, .quiet = quiet, .redraw = mox_cli_stderr_can_redraw(), .started = now,
-                            .last = now, .total = total};
+                            .last = now, .total = total, .unit = "tok", .rate_unit = "t/s", .per_unit = 1.0};
 }
 
 static void format_line(const mox_cli_progress *p, int64_t done, double now, char *out, size_t size)
 {
     const double seconds = now - p->started;
     const double rate = seconds > 0.0 ? (double)done / seconds : 0.0;
-    int n = snprintf(out, size, "%s %lld/%lld tok", p->what, (long long)done, (long long)p->total);
+    const int digits = p->per_unit > 1.0 ? 1 : 0;
+    int n = snprintf(out, size, "%s %.*f/%.*f %s", p->what, digits, (double)done / p->per_unit, digits,
+                     (double)p->total / p->per_unit, p->unit);
     if (rate <= 0.0 || n < 0 || (size_t)n >= size) return;
     const double eta = (double)(p->total - done) / rate;
     const long long left = (long long)(eta < 1e9 ? eta + 0.5 : 1e9);
-    if (left < 60) (void)snprintf(out + n, size - (size_t)n, " %.1f t/s eta %llds", rate, left);
-    else (void)snprintf(out + n, size - (size_t)n, " %.1f t/s eta %lldm%02llds", rate, left / 60, left % 60);
+    if (left < 60) (void)snprintf(out + n, size - (size_t)n, " %.1f %s eta %llds", rate / p->per_unit, p->rate_unit, left);
+    else (void)snprintf(out + n, size - (size_t)n, " %.1f %s eta %lldm%02llds", rate / p->per_unit, p->rate_unit, left / 60,
+                        left % 60);
 }
 
 void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total)

@@ -10,6 +10,8 @@
 
 typedef struct mox_cli_progress {
     const char *what; /* "prompt" */
+    const char *unit, *rate_unit; /* "tok", "t/s" */
+    double per_unit;  /* of what is counted: 1e9 for bytes told in GB */
     bool quiet, redraw, drawn;
     double started, last;
     int64_t before; /* tokens of earlier steps, counted in by the caller */
@@ -17,6 +19,7 @@ typedef struct mox_cli_progress {
     int64_t total;  /* of all steps */
 } mox_cli_progress;
 
+/* Counts tokens; the caller may set other units afterwards. */
 void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total, bool quiet);
 /* Fits mox_step_opts.progress. */
 void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total);

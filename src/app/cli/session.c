@@ -81,6 +81,7 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .n_ctx = mox_cli_given(o, OPT_CONTEXT) ? o->v[OPT_CONTEXT].number : n_ctx,
         .n_threads = (int32_t)o->v[OPT_THREADS].number,
         .exact = o->v[OPT_EXACT].on,
+        .fast = o->v[OPT_FAST].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : MOX_KV_F16,
         .isa = o->v[OPT_ISA].text,
     };

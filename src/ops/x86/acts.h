@@ -195,16 +195,18 @@ static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
 {
     float *out = (float *)(void *)token, *sum = out + p->cols_padded;
     memset(token, 0, (size_t)p->token_bytes);
-    for (int64_t c = 0; c < p->cols; c++) {
-        int64_t at = c;
-        float place = 1;
-        if (p->nibble) {
-            const int64_t in_chunk = c % CHUNK, j = in_chunk % 8;
-            at = c - in_chunk + j * LANES + in_chunk / 8;
-            place = 1.0f / (float)(1u << (4 * (j < 7 ? j : 6))); /* exact */
-        }
-        out[at] = x[c] * place;
-        sum[c / p->unit] += x[c];
+    if (!p->nibble) {
+        memcpy(out, x, (size_t)p->cols * sizeof *x);
+        return;
+    }
+    for (int64_t u = 0; u < p->units; u++) { /* whole units: a row of codes is a whole number of groups */
+        vf total = vf_zero();
+        for (int i = 0; i < p->unit; i += LANES) total = vf_add(total, vf_load(x + u * p->unit + i));
+        sum[u] = vf_sum(total);
+    }
+    for (int64_t c = 0; c < p->cols; c += 8) { /* a word of codes */
+        float *to = out + c / CHUNK * CHUNK + c % CHUNK / 8;
+        for (int j = 0; j < 8; j++) to[j * LANES] = x[c + j] * (1.0f / (float)(1u << (4 * (j < 7 ? j : 6)))); /* exact */
     }
 }
 

@@ -11,6 +11,7 @@
 #define MOX_OPS_X86_LEVEL_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MOX_PASTE_(a, b) a##_##b
@@ -50,7 +51,7 @@ ALWAYS_INLINE vf vf_from_int(vi x) { return _mm256_cvtepi32_ps(x); }
 ALWAYS_INLINE vf vf_bits(vi x) { return _mm256_castsi256_ps(x); }
 ALWAYS_INLINE vi vi_bits(vf x) { return _mm256_castps_si256(x); }
 ALWAYS_INLINE vf vf_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* x * 2^n for whole n in [-126, 127]. */
+/* x * 2^n for whole n in [-126, 127]; infinite for 128. */
 ALWAYS_INLINE vf vf_scale2(vf x, vf n)
 {
     const vi e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
@@ -85,6 +86,57 @@ ALWAYS_INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_shl(vi x, int n) { return _mm256_slli_epi32(x, n); }
 ALWAYS_INLINE vi vi_shr4(vi x) { return _mm256_srli_epi32(x, 4); }
 ALWAYS_INLINE vi vi_high_nibbles(vi x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi8(15)); }
+
+/* The first n lanes, 0 < n; the rest is 0 or not written.  Memory behind them is not touched. */
+ALWAYS_INLINE vi vi_first(int64_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+ALWAYS_INLINE vf vf_load_n(const float *p, int64_t n)
+{
+    return n >= LANES ? vf_load(p) : _mm256_maskload_ps(p, vi_first(n));
+}
+ALWAYS_INLINE void vf_store_n(float *p, vf x, int64_t n)
+{
+    if (n >= LANES) vf_store(p, x);
+    else _mm256_maskstore_ps(p, vi_first(n), x);
+}
+ALWAYS_INLINE vf vf_swap_pairs(vf x) { return _mm256_permute_ps(x, 0xB1); } /* 1 0 3 2 ... */
+/* Bit l: lane l is above the limit (NaN is not). */
+ALWAYS_INLINE unsigned vf_above(vf x, vf limit) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, limit, _CMP_GT_OQ)); }
+/* v where x is above the limit, else 0. */
+ALWAYS_INLINE vf vf_where_above(vf v, vf x, vf limit) { return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_GT_OQ), v); }
+/* v, with every NaN made the quiet one of its sign. */
+ALWAYS_INLINE vf vf_plain_nan(vf v)
+{
+    const vf nan = _mm256_or_ps(_mm256_and_ps(v, vf_set(-0.0f)), _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)));
+    return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+ALWAYS_INLINE void vf_store_f16(void *p, vf x) { _mm_storeu_si128(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
+
+/* Lane l of x[j] = rows[l][j], j < 4, and back. */
+ALWAYS_INLINE void vf_transpose4(vf x[4])
+{
+    const vf a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpacklo_ps(x[2], x[3]);
+    const vf c = _mm256_unpackhi_ps(x[0], x[1]), d = _mm256_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm256_shuffle_ps(a, b, 0x44);
+    x[1] = _mm256_shuffle_ps(a, b, 0xEE);
+    x[2] = _mm256_shuffle_ps(c, d, 0x44);
+    x[3] = _mm256_shuffle_ps(c, d, 0xEE);
+}
+ALWAYS_INLINE void vf_load_columns(const float *const rows[LANES], int64_t i, vf x[4])
+{
+    for (int e = 0; e < 4; e++) x[e] = _mm256_set_m128(_mm_loadu_ps(rows[4 + e] + i), _mm_loadu_ps(rows[e] + i));
+    vf_transpose4(x);
+}
+ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4])
+{
+    vf_transpose4(x);
+    for (int e = 0; e < 4; e++) {
+        _mm_storeu_ps(rows[e] + i, _mm256_castps256_ps128(x[e]));
+        _mm_storeu_ps(rows[4 + e] + i, _mm256_extractf128_ps(x[e], 1));
+    }
+}
 
 #else
 
@@ -137,6 +189,62 @@ ALWAYS_INLINE vi vi_high_nibbles(vi x)
 #endif
 }
 
+ALWAYS_INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
+ALWAYS_INLINE vf vf_load_n(const float *p, int64_t n)
+{
+    return n >= LANES ? vf_load(p) : _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+ALWAYS_INLINE void vf_store_n(float *p, vf x, int64_t n)
+{
+    if (n >= LANES) vf_store(p, x);
+    else _mm512_mask_storeu_ps(p, first_lanes(n), x);
+}
+ALWAYS_INLINE vf vf_swap_pairs(vf x) { return _mm512_permute_ps(x, 0xB1); }
+ALWAYS_INLINE unsigned vf_above(vf x, vf limit) { return _mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ); }
+ALWAYS_INLINE vf vf_where_above(vf v, vf x, vf limit)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ), v);
+}
+ALWAYS_INLINE vf vf_plain_nan(vf v)
+{
+    const vf nan = _mm512_or_ps(_mm512_and_ps(v, vf_set(-0.0f)), _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), nan);
+}
+ALWAYS_INLINE void vf_store_f16(void *p, vf x)
+{
+    _mm256_storeu_si256(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+ALWAYS_INLINE void vf_transpose4(vf x[4])
+{
+    const vf a = _mm512_unpacklo_ps(x[0], x[1]), b = _mm512_unpacklo_ps(x[2], x[3]);
+    const vf c = _mm512_unpackhi_ps(x[0], x[1]), d = _mm512_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm512_shuffle_ps(a, b, 0x44);
+    x[1] = _mm512_shuffle_ps(a, b, 0xEE);
+    x[2] = _mm512_shuffle_ps(c, d, 0x44);
+    x[3] = _mm512_shuffle_ps(c, d, 0xEE);
+}
+ALWAYS_INLINE void vf_load_columns(const float *const rows[LANES], int64_t i, vf x[4])
+{
+    for (int e = 0; e < 4; e++) {
+        x[e] = _mm512_castps128_ps512(_mm_loadu_ps(rows[e] + i));
+        x[e] = _mm512_insertf32x4(x[e], _mm_loadu_ps(rows[4 + e] + i), 1);
+        x[e] = _mm512_insertf32x4(x[e], _mm_loadu_ps(rows[8 + e] + i), 2);
+        x[e] = _mm512_insertf32x4(x[e], _mm_loadu_ps(rows[12 + e] + i), 3);
+    }
+    vf_transpose4(x);
+}
+ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4])
+{
+    vf_transpose4(x);
+    for (int e = 0; e < 4; e++) {
+        _mm_storeu_ps(rows[e] + i, _mm512_castps512_ps128(x[e]));
+        _mm_storeu_ps(rows[4 + e] + i, _mm512_extractf32x4_ps(x[e], 1));
+        _mm_storeu_ps(rows[8 + e] + i, _mm512_extractf32x4_ps(x[e], 2));
+        _mm_storeu_ps(rows[12 + e] + i, _mm512_extractf32x4_ps(x[e], 3));
+    }
+}
+
 #endif
 
 /* acc + the sums of four products u8 * s8 in each lane.  Without VNNI two products
@@ -163,10 +271,10 @@ ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
 #endif
 }
 
-/* e^x to 2 ulp for |x| <= 87, clamped outside; NaN stays NaN. */
+/* e^x to 2 ulp for |x| <= 87; below that clamped, above 89 infinite; NaN stays NaN. */
 ALWAYS_INLINE vf vf_exp(vf x)
 {
-    x = vf_max(vf_set(-87.0f), vf_min(vf_set(88.0f), x)); /* operand order keeps NaN */
+    x = vf_max(vf_set(-87.0f), vf_min(vf_set(89.0f), x)); /* operand order keeps NaN */
     const vf n = vf_round(vf_mul(x, vf_set(1.44269504f)));
     vf r = vf_fma(n, vf_set(-0.693359375f), x);
     r = vf_fma(n, vf_set(2.12194440e-4f), r);
@@ -183,6 +291,12 @@ ALWAYS_INLINE vf vf_exp(vf x)
 ALWAYS_INLINE vf vf_sigmoid(vf x)
 {
     return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+
+/* x / (1 + e^-x): a division by infinity far below, and NaN for -infinity, as the references have it. */
+ALWAYS_INLINE vf vf_silu(vf x)
+{
+    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
 }
 
 #endif

@@ -141,21 +141,13 @@ static void multiply_block(const product *x, const code_tile *tile, block b, int
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
-    const bool wide = x->m->layout.bits == 8;
-    if (p->planes == 2 && !wide) {
-#define CALL(NT) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, add, y, LANES)
-        SWITCH_BLOCK(b.n, CALL)
-#undef CALL
-    } else if (p->planes == 2) {
-#define CALL(NT) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, add, y, LANES)
-        SWITCH_BLOCK(b.n, CALL)
-#undef CALL
-    } else if (!wide) {
-#define CALL(NT) multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, add, y, LANES)
+    const bool wide = MOX_LEVEL < 3 && x->m->layout.bits == 8; /* with VNNI all codes are alike */
+    if (wide) {
+#define CALL(NT) multiply_codes(NT, true, tile, p, acts, u0, n_units, add, y, LANES)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     } else {
-#define CALL(NT) multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, add, y, LANES)
+#define CALL(NT) multiply_codes(NT, false, tile, p, acts, u0, n_units, add, y, LANES)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     }

@@ -8,6 +8,7 @@
 #define MOX_OPS_X86_TILE_H
 
 #include "ops/x86/acts.h"
+#include "ops/x86/transpose.h"
 #include "ops/x86/weights.h"
 
 enum { PANEL = 2048, PANEL_F32 = 512 };
@@ -20,56 +21,6 @@ typedef struct code_tile {
 typedef struct f32_tile {
     _Alignas(64) float w[PANEL_F32 * LANES]; /* [column][row] */
 } f32_tile;
-
-/* ---- transposing LANES x LANES words of 32 bits ---- */
-
-#if MOX_LEVEL == 1
-ALWAYS_INLINE void transpose(vi r[LANES])
-{
-    vi a[8], b[8];
-    for (int i = 0; i < 4; i++) {
-        a[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        a[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 2; i++) {
-        b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-        b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-        b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-        b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
-    }
-}
-#else
-ALWAYS_INLINE void transpose(vi r[LANES])
-{
-    vi a[16];
-    for (int i = 0; i < 8; i++) {
-        a[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        a[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-        r[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-        r[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-        r[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        a[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        a[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        a[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0xdd);
-    }
-}
-#endif
 
 /* ---- filling a tile: rows [row, row + n_rows) of m, columns [col, col + n) ---- */
 
@@ -164,22 +115,22 @@ ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *word, const bool
 }
 
 /* NT tokens of a block over units [u0, u0 + n_units): y[t * y_stride + lane], set or added to. */
-ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const bool WIDE, const code_tile *tile, const act_plan *p,
+ALWAYS_INLINE void multiply_codes(const int NT, const bool WIDE, const code_tile *tile, const act_plan *p,
                                   const uint8_t *acts, int64_t u0, int64_t n_units, bool add, float *y, int64_t y_stride)
 {
     const int64_t words = p->unit / 4, plane = words * 4 * NT;
-    const uint8_t *x = acts + u0 * PLANES * plane;
-    const float *scale = (const float *)(const void *)(acts + p->units * PLANES * plane) + u0 * NT, *sum = scale + p->units * NT;
+    const uint8_t *x = acts + u0 * p->planes * plane;
+    const float *scale = (const float *)(const void *)(acts + p->units * p->planes * plane) + u0 * NT, *sum = scale + p->units * NT;
     const uint8_t *codes = tile->codes;
     vf acc[BLOCK_MAX];
     for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y + t * y_stride) : vf_zero();
     for (int64_t u = 0; u < n_units; u++, codes += words * VBYTES) {
         vi i[BLOCK_MAX];
         for (int t = 0; t < NT; t++) i[t] = vi_zero();
-        for (int k = 0; k < PLANES; k++) {
+        for (int k = 0; k < p->planes; k++) {
             if (k > 0)
                 for (int t = 0; t < NT; t++) i[t] = vi_shl(i[t], 8);
-#pragma GCC unroll 4
+#pragma GCC unroll 1
             for (int64_t w = 0; w < words; w++, x += 4 * NT) {
                 const vi c = vi_load(codes + w * VBYTES);
 #pragma GCC unroll 12
@@ -199,7 +150,7 @@ ALWAYS_INLINE void multiply_f32(const int NT, const f32_tile *tile, const float 
 {
     vf acc[BLOCK_MAX];
     for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y + t * y_stride) : vf_zero();
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int64_t c = 0; c < n; c++, x += NT) {
         const vf w = vf_load(tile->w + c * LANES);
 #pragma GCC unroll 12

@@ -1,0 +1,289 @@
+/* app/cli/bench.c -- `moxie bench`: how fast a model runs, beside what the machine
+ * could do in the same seconds.
+ *
+ * Every measurement stands between two probes of the memory and of the arithmetic, and
+ * what it had to read and to multiply is counted by the context while it runs.  A row
+ * takes the medians of its measurements and of their probes, so that a busy or
+ * throttled machine shows in both. */
+#include "app/cli/bench.h"
+
+#include "app/cli/commands.h"
+#include "app/cli/message.h"
+#include "app/cli/output.h"
+#include "app/cli/progress.h"
+#include "app/cli/session.h"
+#include "app/cli/stop.h"
+#include "app/cli/synth.h"
+#include "app/cli/terminal.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/size.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bench {
+    const mox_cli_options *o;
+    mox_cli_session s;
+    mox_probe *probe;
+    mox_model_info info;
+    bench_setup setup;
+    int64_t prefill[MOX_CLI_LIST], depths[MOX_CLI_LIST], threads[MOX_CLI_LIST];
+    int n_prefill, n_depths, n_threads;
+    int64_t n_generate, n_samples, n_ctx;
+    int32_t *tokens;              /* [the longest test] */
+    double *rates, *reads, *macs; /* [n_samples], [2 n_samples] twice */
+    mox_rng rng;
+    mox_cli_progress progress;
+    bool printed; /* a row */
+} bench;
+
+/* ---- one row --------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts. */
+static double median(double *x, int64_t n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return (x[(n - 1) / 2] + x[n / 2]) / 2.0;
+}
+
+/* The sequence with depth tokens in it. */
+static mox_status go_to(bench *b, int64_t depth, mox_err *err)
+{
+    if (mox_seq_cut_point(b->s.seq, depth) == depth) return mox_seq_cut(b->s.seq, depth, err);
+    mox_seq_reset(b->s.seq);
+    return mox_seq_skip(b->s.seq, depth, err);
+}
+
+/* The tokens of a row once: all of them, or one after the other. */
+static mox_status run_tokens(bench *b, const bench_row *r, mox_err *err)
+{
+    const int64_t chunk = r->decode ? 1 : r->tokens;
+    const mox_step_opts opts = {.cancel = mox_cli_stop_flag()};
+    for (int64_t at = 0; at < r->tokens; at += chunk) {
+        const mox_segment segment = {.seq = b->s.seq, .tokens = b->tokens + at, .n = chunk, .want = MOX_WANT_LAST};
+        MOX_TRY(mox_step(b->s.context, &segment, 1, &opts, err));
+    }
+    return MOX_OK;
+}
+
+/* Before a run of a row: the sequence at its depth, and new tokens. */
+static mox_status get_ready(bench *b, const bench_row *r, mox_err *err)
+{
+    for (int64_t t = 0; t < r->tokens; t++)
+        b->tokens[t] = (int32_t)(mox_rng_u64(&b->rng) % (uint64_t)b->info.n_vocab);
+    return go_to(b, r->depth, err);
+}
+
+static mox_status measure(bench *b, bench_row *r, int64_t i, mox_err *err)
+{
+    mox_work before, after;
+    MOX_TRY(get_ready(b, r, err));
+    b->reads[2 * i] = mox_probe_read(b->probe);
+    b->macs[2 * i] = mox_probe_macs(b->probe);
+    mox_context_get_work(b->s.context, &before);
+    const double start = mox_clock_now();
+    MOX_TRY(run_tokens(b, r, err));
+    b->rates[i] = (double)r->tokens / (mox_clock_now() - start);
+    mox_context_get_work(b->s.context, &after);
+    b->reads[2 * i + 1] = mox_probe_read(b->probe);
+    b->macs[2 * i + 1] = mox_probe_macs(b->probe);
+    const int64_t bytes = after.weight_bytes - before.weight_bytes + after.cache_bytes - before.cache_bytes;
+    r->bytes_per_token += (double)bytes / (double)(r->tokens * b->n_samples);
+    r->macs_per_token += (double)(after.macs - before.macs) / (double)(r->tokens * b->n_samples);
+    mox_cli_progress_update(&b->progress, b->progress.done + 1, 0);
+    return MOX_OK;
+}
+
+static mox_status run_row(bench *b, bench_row *r, mox_err *err)
+{
+    MOX_TRY(get_ready(b, r, err)); /* a run that is not measured brings weights and caches into memory */
+    MOX_TRY(run_tokens(b, r, err));
+    for (int64_t i = 0; i < b->n_samples; i++) MOX_TRY(measure(b, r, i, err));
+    r->samples = b->n_samples;
+    r->rate = median(b->rates, b->n_samples);
+    r->rate_low = b->rates[0];
+    r->rate_high = b->rates[b->n_samples - 1];
+    r->probe_bytes = median(b->reads, 2 * b->n_samples);
+    r->probe_macs = median(b->macs, 2 * b->n_samples);
+    mox_cli_progress_end(&b->progress);
+    bench_print_row(&b->setup, r, !b->printed);
+    b->printed = true;
+    return MOX_OK;
+}
+
+/* ---- all rows -------------------------------------------------------------- */
+
+static mox_status run_rows(bench *b, int threads, mox_err *err)
+{
+    for (int i = 0; i < b->n_prefill && !mox_cli_output_failed(); i++) {
+        bench_row r = {.tokens = b->prefill[i], .threads = threads};
+        (void)snprintf(r.test, sizeof r.test, "pp%lld", (long long)r.tokens);
+        MOX_TRY(run_row(b, &r, err));
+    }
+    for (int i = 0; i < b->n_depths && !mox_cli_output_failed(); i++) {
+        bench_row r = {.decode = true, .tokens = b->n_generate, .depth = b->depths[i], .threads = threads};
+        const int n = snprintf(r.test, sizeof r.test, "tg%lld", (long long)r.tokens);
+        if (r.depth > 0) (void)snprintf(r.test + n, sizeof r.test - (size_t)n, "@%lld", (long long)r.depth);
+        MOX_TRY(run_row(b, &r, err));
+    }
+    return MOX_OK;
+}
+
+static int open_run(bench *b, int threads)
+{
+    mox_err err;
+    mox_context_opts opts;
+    if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
+    opts.n_threads = threads;
+    if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
+        mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
+        return mox_cli_fail_opening(&err);
+    b->setup.instruction = mox_probe_instruction(b->probe);
+    return EXIT_OK;
+}
+
+static void close_run(bench *b)
+{
+    mox_probe_destroy(&b->probe);
+    mox_seq_destroy(&b->s.seq);
+    mox_context_destroy(&b->s.context);
+}
+
+static int run_all(bench *b)
+{
+    int code = EXIT_OK;
+    mox_cli_progress_start(&b->progress, "bench", b->n_threads * (b->n_prefill + b->n_depths) * b->n_samples,
+                           b->o->v[OPT_QUIET].on);
+    b->progress.unit = "samples";
+    b->progress.rate_unit = "samples/s";
+    for (int i = 0; i < b->n_threads && code == EXIT_OK; i++) {
+        mox_err err;
+        code = open_run(b, (int)b->threads[i]);
+        if (code == EXIT_OK && i == 0) bench_print_begin(&b->setup);
+        if (code == EXIT_OK && run_rows(b, (int)b->threads[i], &err) != MOX_OK && !mox_cli_stop_signal())
+            code = mox_cli_fail_running(&err);
+        if (mox_cli_stop_signal()) code = EXIT_SIGNAL + mox_cli_stop_signal();
+        close_run(b);
+    }
+    mox_cli_progress_end(&b->progress);
+    if (b->setup.instruction) bench_print_end(&b->setup);
+    return code;
+}
+
+/* ---- what to measure ------------------------------------------------------- */
+
+/* Drops tests that the model's context has no room for: with a word when they were the
+ * default, and refused when they were asked for. */
+static int fit(const bench *b, int64_t *list, int *n, int64_t behind, option_id id, const char *what)
+{
+    int kept = 0;
+    for (int i = 0; i < *n; i++) {
+        if (list[i] + behind <= b->info.n_ctx_max) {
+            list[kept++] = list[i];
+            continue;
+        }
+        const bool asked = mox_cli_given(b->o, id);
+        if (asked || !b->o->v[OPT_QUIET].on)
+            mox_cli_say("%s of %lld does not fit the model's context of %lld tokens%s", what, (long long)list[i],
+                        (long long)b->info.n_ctx_max, asked ? "" : "; left out");
+        if (asked) return EXIT_FULL;
+    }
+    *n = kept;
+    return EXIT_OK;
+}
+
+static int choose(bench *b)
+{
+    const mox_cli_options *o = b->o;
+    b->n_generate = o->v[OPT_GENERATE].number;
+    b->n_samples = o->v[OPT_REPEAT].number;
+    b->n_depths = b->n_generate > 0 ? mox_cli_list(o, OPT_DEPTHS, b->depths) : 0;
+    int64_t all[MOX_CLI_LIST];
+    for (int i = 0, n = mox_cli_list(o, OPT_PREFILL, all); i < n; i++)
+        if (all[i] > 0) b->prefill[b->n_prefill++] = all[i];
+    b->n_threads = mox_cli_list(o, OPT_THREAD_COUNTS, b->threads);
+    if (b->n_threads == 0) {
+        b->threads[b->n_threads++] = 1;
+        if (mox_cpu_count() > 1) b->threads[b->n_threads++] = mox_cpu_count();
+    }
+    int code = fit(b, b->prefill, &b->n_prefill, 0, OPT_PREFILL, "a prompt");
+    if (code == EXIT_OK) code = fit(b, b->depths, &b->n_depths, b->n_generate, OPT_DEPTHS, "a depth");
+    if (code != EXIT_OK) return code;
+    if (b->n_prefill + b->n_depths == 0) {
+        mox_cli_say("nothing to measure: -p and -d leave no test");
+        return EXIT_USAGE;
+    }
+    for (int i = 0; i < b->n_prefill; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->prefill[i]);
+    for (int i = 0; i < b->n_depths; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->depths[i] + b->n_generate);
+    b->tokens = mox_alloc_array((size_t)b->n_ctx, sizeof *b->tokens);
+    b->rates = mox_alloc_array((size_t)b->n_samples, 5 * sizeof *b->rates);
+    if (!b->tokens || !b->rates) {
+        mox_cli_say("out of memory");
+        return EXIT_FULL;
+    }
+    b->reads = b->rates + b->n_samples;
+    b->macs = b->reads + 2 * b->n_samples;
+    return EXIT_OK;
+}
+
+static int open_synthetic(bench *b, const char *name)
+{
+    mox_err err;
+    int64_t bytes;
+    if (mox_synth_bytes(name, &bytes, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    mox_cli_progress progress;
+    const mox_synth_opts opts = mox_cli_synth_opts(b->o, &progress, "making", bytes);
+    const mox_status status = mox_model_open_synthetic(&b->s.model, name, &opts, &err);
+    mox_cli_progress_end(&progress);
+    if (mox_cli_stop_signal()) return EXIT_SIGNAL + mox_cli_stop_signal();
+    return status == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+}
+
+static int open_model(bench *b)
+{
+    const char *synthetic = b->o->v[OPT_SYNTHETIC].text;
+    if (synthetic && mox_cli_given(b->o, OPT_MODEL)) {
+        mox_cli_say("-m and --synthetic name two models: give one of them");
+        return EXIT_USAGE;
+    }
+    int code;
+    if (synthetic) code = open_synthetic(b, synthetic);
+    else code = mox_cli_session_find(&b->s, b->o);
+    if (code == EXIT_OK && !synthetic) code = mox_cli_session_open_model(&b->s, b->o);
+    if (code != EXIT_OK) return code;
+    mox_model_get_info(b->s.model, &b->info);
+    b->setup.model = synthetic ? synthetic : b->s.dir;
+    return EXIT_OK;
+}
+
+int mox_cli_bench(const mox_cli_options *o)
+{
+    bench b = {.o = o};
+    const char *isa = o->v[OPT_ISA].text;
+    for (int i = 0; i < mox_isa_count(); i++)
+        if (mox_isa_available(i)) b.setup.level = mox_isa_name(i);
+    if (isa) b.setup.level = isa;
+    b.setup.precision = o->v[OPT_EXACT].on ? "exact" : o->v[OPT_FAST].on ? "fast" : "default";
+    b.setup.format = o->v[OPT_OUTPUT].text;
+    b.setup.color = mox_cli_use_color(o->v[OPT_COLOR].text);
+    mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);
+    mox_cli_stop_catch();
+    int code = open_model(&b);
+    if (code == EXIT_OK) code = choose(&b);
+    if (code == EXIT_OK) code = run_all(&b);
+    mox_free(b.tokens);
+    mox_free(b.rates);
+    mox_cli_session_close(&b.s);
+    return code;
+}

@@ -1,0 +1,30 @@
+/* app/cli/bench.h -- a measured row, and how it is printed. */
+#ifndef MOX_APP_CLI_BENCH_H
+#define MOX_APP_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What all rows have in common. */
+typedef struct bench_setup {
+    const char *model, *level, *precision, *instruction;
+    const char *format; /* "table", "csv" or "json" */
+    bool color;
+} bench_setup;
+
+typedef struct bench_row {
+    char test[64]; /* "pp512", "tg16@4096" */
+    bool decode;
+    int64_t tokens, depth, samples;
+    int threads;
+    double rate, rate_low, rate_high; /* tokens per second: median, least, most */
+    double bytes_per_token, macs_per_token;
+    double probe_bytes, probe_macs;   /* per second: medians */
+} bench_row;
+
+/* begin, then the rows as they come, then end, whatever happened in between. */
+void bench_print_begin(const bench_setup *s);
+void bench_print_row(const bench_setup *s, const bench_row *r, bool first);
+void bench_print_end(const bench_setup *s);
+
+#endif

@@ -1,0 +1,120 @@
+/* app/cli/bench_print.c -- rows of `moxie bench` as a table, as CSV and as JSON. */
+#include "app/cli/bench.h"
+
+#include "app/cli/output.h"
+
+#include <string.h>
+
+static bool is(const bench_setup *s, const char *format) { return strcmp(s->format, format) == 0; }
+
+static double gbytes(const bench_row *r) { return r->bytes_per_token * r->rate / 1e9; }
+static double gmacs(const bench_row *r) { return r->macs_per_token * r->rate / 1e9; }
+static double bandwidth_percent(const bench_row *r) { return 100.0 * gbytes(r) / (r->probe_bytes / 1e9); }
+static double arithmetic_percent(const bench_row *r) { return 100.0 * gmacs(r) / (r->probe_macs / 1e9); }
+
+/* The numbers of a row, for CSV and JSON alike. */
+enum { N_NUMBERS = 16 };
+typedef struct number {
+    const char *name;
+    double value;
+} number;
+
+static void numbers_of(const bench_row *r, number out[N_NUMBERS])
+{
+    const number all[N_NUMBERS] = {
+        {"tokens", (double)r->tokens},
+        {"depth", (double)r->depth},
+        {"threads", r->threads},
+        {"samples", (double)r->samples},
+        {"tokens_per_s", r->rate},
+        {"tokens_per_s_min", r->rate_low},
+        {"tokens_per_s_max", r->rate_high},
+        {"bytes_per_token", r->bytes_per_token},
+        {"gbytes_per_s", gbytes(r)},
+        {"probe_gbytes_per_s", r->probe_bytes / 1e9},
+        {"bandwidth_percent", bandwidth_percent(r)},
+        {"macs_per_token", r->macs_per_token},
+        {"gmac_per_s", gmacs(r)},
+        {"peak_gmac_per_s", r->probe_macs / 1e9},
+        {"arithmetic_percent", arithmetic_percent(r)},
+        {"ms_per_token", 1e3 / r->rate},
+    };
+    memcpy(out, all, sizeof all);
+}
+
+static void json_text(const char *name, const char *text)
+{
+    mox_cli_putf("\"%s\": ", name);
+    mox_cli_put_json(text, strlen(text));
+}
+
+static void json_row(const bench_setup *s, const bench_row *r, bool first)
+{
+    number n[N_NUMBERS];
+    numbers_of(r, n);
+    mox_cli_putf(first ? "\n  {" : ",\n  {");
+    json_text("test", r->test);
+    mox_cli_putf(", \"kind\": \"%s\", ", r->decode ? "decode" : "prefill");
+    json_text("level", s->level);
+    mox_cli_putf(", ");
+    json_text("precision", s->precision);
+    for (int i = 0; i < N_NUMBERS; i++) {
+        mox_cli_putf(", \"%s\": ", n[i].name);
+        mox_cli_put_json_real(n[i].value);
+    }
+    mox_cli_putf("}");
+}
+
+static void csv_row(const bench_setup *s, const bench_row *r)
+{
+    number n[N_NUMBERS];
+    numbers_of(r, n);
+    mox_cli_putf("%s,%s,%s,%s", r->test, r->decode ? "decode" : "prefill", s->level, s->precision);
+    for (int i = 0; i < N_NUMBERS; i++) mox_cli_putf(",%.9g", n[i].value);
+    mox_cli_putf("\n");
+}
+
+static void table_row(const bench_row *r)
+{
+    mox_cli_putf("%-12s %7d %9.2f %9.2f..%-9.2f %9.1f %7.2f %7.2f %4.0f%% %9.1f %8.1f %8.1f %4.0f%%\n", r->test, r->threads,
+                 r->rate, r->rate_low, r->rate_high, r->bytes_per_token / 1e6, gbytes(r), r->probe_bytes / 1e9,
+                 bandwidth_percent(r), r->macs_per_token / 1e6, gmacs(r), r->probe_macs / 1e9, arithmetic_percent(r));
+}
+
+void bench_print_begin(const bench_setup *s)
+{
+    if (is(s, "json")) {
+        mox_cli_putf("{");
+        json_text("model", s->model);
+        mox_cli_putf(", ");
+        json_text("instruction", s->instruction);
+        mox_cli_putf(", \"rows\": [");
+    } else if (is(s, "csv")) {
+        number n[N_NUMBERS];
+        numbers_of(&(bench_row){0}, n);
+        mox_cli_putf("test,kind,level,precision");
+        for (int i = 0; i < N_NUMBERS; i++) mox_cli_putf(",%s", n[i].name);
+        mox_cli_putf("\n");
+    } else {
+        mox_cli_put_text(s->model, strlen(s->model));
+        mox_cli_putf(": %s kernels, %s precision (peak of %s)\n", s->level, s->precision, s->instruction);
+        if (s->color) mox_cli_putf("\x1b[1m");
+        mox_cli_putf("%-12s %7s %9s %9s..%-9s %9s %7s %7s %5s %9s %8s %8s %5s", "test", "threads", "t/s", "least", "most",
+                     "MB/tok", "GB/s", "probe", "%", "MMAC/tok", "GMAC/s", "peak", "%");
+        mox_cli_putf(s->color ? "\x1b[0m\n" : "\n");
+    }
+    mox_cli_put_flush();
+}
+
+void bench_print_row(const bench_setup *s, const bench_row *r, bool first)
+{
+    if (is(s, "json")) json_row(s, r, first);
+    else if (is(s, "csv")) csv_row(s, r);
+    else table_row(r);
+    mox_cli_put_flush();
+}
+
+void bench_print_end(const bench_setup *s)
+{
+    if (is(s, "json")) mox_cli_putf("\n]}\n");
+}

@@ -1,0 +1,87 @@
+/* ops/x86/values.h -- weighted sums of rows: sum[r][c] += p[r][j] v[j][c].
+ *
+ * The second half of attention (p are weights of keys, v their values), and any product
+ * whose matrix has been brought into rows of f32.  Lanes are columns; rows of p are
+ * taken in blocks that share the reading of v.  Every sum is one chain over ascending j
+ * that starts at 0, so its bytes do not depend on the rows computed beside it. */
+#ifndef MOX_OPS_X86_VALUES_H
+#define MOX_OPS_X86_VALUES_H
+
+#include "ops/x86/weights.h"
+
+enum {
+    STRIP_VECTORS = 2,
+    STRIP = STRIP_VECTORS * LANES, /* columns at a time */
+#if MOX_LEVEL == 1
+    STRIP_ROWS = 4 /* 8 sums, 2 of v and a weight in 16 registers */
+#else
+    STRIP_ROWS = 8
+#endif
+};
+
+/* A strip of columns of v, and the weights. */
+typedef struct strip {
+    const uint8_t *const *rows; /* of v, one per j */
+    const uint8_t *const *next; /* rows to bring into the cache meanwhile, or NULL */
+    mox_dtype type;             /* of v: F32 or F16 */
+    int64_t col, n_cols;        /* n_cols <= STRIP */
+    const float *p;
+    int64_t p_row, p_key; /* p[r][j] is p[r * p_row + j * p_key] */
+} strip;
+
+/* Rows [r, r + NR), j in [j0, j1).  Without shrink the sums at `to` are continued; with
+ * it they are made from 0 and merged: to[r] = to[r] * shrink[r] + sum. */
+ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, const strip *s, int64_t r, int64_t j0,
+                             int64_t j1, float *to, int64_t stride, const float *shrink)
+{
+    const int64_t at = s->col * (T == MOX_DT_F32 ? 4 : 2);
+    const float *p = s->p + r * s->p_row;
+    vf acc[STRIP_ROWS][STRIP_VECTORS];
+    for (int i = 0; i < NR; i++)
+        for (int k = 0; k < STRIP_VECTORS; k++)
+            acc[i][k] = shrink ? vf_zero() : vf_load(to + (r + i) * stride + k * LANES);
+    for (int64_t j = j0; j < j1; j++) {
+        vf v[STRIP_VECTORS];
+        for (int k = 0; k < STRIP_VECTORS; k++) {
+            const int64_t left = s->n_cols - k * LANES, n = left > LANES ? LANES : left > 0 ? left : 0;
+            v[k] = load_numbers(s->rows[j] + at + k * LANES * (T == MOX_DT_F32 ? 4 : 2), T, WHOLE ? LANES : n);
+        }
+        if (s->next && r == 0) _mm_prefetch((const char *)s->next[j] + at, _MM_HINT_T1);
+#pragma GCC unroll 8
+        for (int i = 0; i < NR; i++) {
+            const vf w = vf_set(p[i * s->p_row + j * s->p_key]);
+            for (int k = 0; k < STRIP_VECTORS; k++) acc[i][k] = vf_fma(w, v[k], acc[i][k]);
+        }
+    }
+    for (int i = 0; i < NR; i++)
+        for (int k = 0; k < STRIP_VECTORS; k++) {
+            float *out = to + (r + i) * stride + k * LANES;
+            vf_store(out, shrink ? vf_fma(vf_load(out), vf_set(shrink[r + i]), acc[i][k]) : acc[i][k]);
+        }
+}
+
+#define MOX_ADD_BLOCKS(NR)                                                                        \
+    for (; r + NR <= r1; r += NR) {                                                               \
+        if (s->n_cols < STRIP) {                                                                  \
+            if (s->type == MOX_DT_F16) add_block(NR, MOX_DT_F16, false, s, r, j0, j1, to, stride, shrink); \
+            else add_block(NR, MOX_DT_F32, false, s, r, j0, j1, to, stride, shrink);              \
+        } else {                                                                                  \
+            if (s->type == MOX_DT_F16) add_block(NR, MOX_DT_F16, true, s, r, j0, j1, to, stride, shrink);  \
+            else add_block(NR, MOX_DT_F32, true, s, r, j0, j1, to, stride, shrink);               \
+        }                                                                                         \
+    }
+
+/* The same for any rows [r, r1). */
+static void add_rows(const strip *s, int64_t r, int64_t r1, int64_t j0, int64_t j1, float *to, int64_t stride,
+                     const float *shrink)
+{
+#if MOX_LEVEL > 1
+    MOX_ADD_BLOCKS(8)
+#endif
+    MOX_ADD_BLOCKS(4)
+    MOX_ADD_BLOCKS(2)
+    MOX_ADD_BLOCKS(1)
+}
+#undef MOX_ADD_BLOCKS
+
+#endif

@@ -1,0 +1,63 @@
+/* runtime/work.c -- counting what steps had to read and to multiply at least.
+ *
+ * A batch reads every resident weight once, whatever its length; experts are counted
+ * where they are handed out.  Bytes that an operation reads twice because caches are
+ * small, and activations, are not counted: the numbers say what was needed. */
+#include "runtime/context.h"
+
+/* Multiply-adds of one query against one cached position, over all layers. */
+static int64_t attention_macs(const mox_model *m)
+{
+    const mox_inspection *r = &m->report;
+    if (r->n_layers_latent) { /* absorbed: the cached latent is key and value of every head */
+        int64_t macs = 0;
+        for (int64_t i = 0; i < m->dims.n_layers; i++)
+            macs += r->n_heads * (2 * m->layers[i].cache.first + m->layers[i].cache.second);
+        return macs;
+    }
+    return r->n_layers_attention * 2 * r->n_heads * r->head_dim;
+}
+
+/* Of one token in all delta nets: S k, S + k v, S q. */
+static int64_t recurrent_macs(const mox_inspection *r)
+{
+    return 3 * r->n_layers_linear * r->linear_v_heads * r->linear_k_dim * r->linear_v_dim;
+}
+
+static int64_t params_of(const mox_weight *w) { return w->rows * w->cols; }
+
+void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
+{
+    const mox_model *m = c->model;
+    const mox_inspection *r = &m->report;
+    mox_work *w = &c->work;
+    const bool tied = r->tied_embeddings;
+    const int64_t table = mox_weight_bytes(&m->embed), head = tied ? 0 : mox_weight_bytes(&m->head);
+    const int64_t params = r->params_active - params_of(&m->embed) - (tied ? 0 : params_of(&m->head));
+    w->tokens += n;
+    w->batches++;
+    w->weight_bytes += r->bytes_total - r->bytes_experts - table - head + n * (table / m->dims.n_vocab);
+    w->macs += n * (params + recurrent_macs(r));
+    int64_t cached = 0; /* bytes per position */
+    for (int64_t i = 0; i < m->dims.n_layers; i++)
+        cached += (m->layers[i].cache.first + m->layers[i].cache.second) * mox_dtype_bytes(c->caches[i].first.type);
+    for (int64_t i = 0; i < n_spans; i++) {
+        const mox_span *s = &c->spans[i];
+        const int64_t seen = s->n * s->pos0 + s->n * (s->n + 1) / 2; /* positions over all rows */
+        w->cache_bytes += cached * (s->pos0 + s->n) + r->state_bytes;
+        w->macs += seen * attention_macs(m);
+    }
+}
+
+void mox_work_head(mox_context *c, int64_t n_rows)
+{
+    const mox_weight *head = &c->model->head;
+    c->work.weight_bytes += mox_weight_bytes(head);
+    c->work.macs += n_rows * params_of(head);
+}
+
+void mox_context_get_work(const mox_context *c, mox_work *out)
+{
+    *out = c->work;
+    out->weight_bytes += c->experts.bytes_used;
+}

@@ -1,0 +1,118 @@
+/* tools/probe.c -- how fast the machine reads and multiplies at this moment.
+ *
+ * Owns: its threads and a buffer larger than any cache.  Speeds of shared and of
+ * throttled machines change by the second, so a probe is short and meant to be run
+ * beside every measurement. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/pool.h"
+#include "base/size.h"
+#include "moxie/tools.h"
+#include "ops/kern.h"
+#include "ops/probe.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 20, LEAST_BYTES = 256 << 20, MOST_BYTES = 1 << 30, PIECES = 4 };
+static const double multiply_s = 0.02;
+
+struct mox_probe {
+    mox_pool *pool;
+    mox_probe_kern kern;
+    unsigned char *buffer;
+    int64_t bytes, rounds; /* rounds: of one piece of the arithmetic probe */
+};
+
+typedef struct probe_job {
+    const mox_probe *p;
+    _Atomic uint64_t *sum; /* keeps the loops from being left out */
+} probe_job;
+
+static void read_chunks(const void *args, int64_t begin, int64_t end)
+{
+    const probe_job *j = args;
+    atomic_fetch_add_explicit(j->sum, j->p->kern.read(j->p->buffer + begin * CHUNK, (end - begin) * CHUNK),
+                              memory_order_relaxed);
+}
+
+static void multiply_pieces(const void *args, int64_t begin, int64_t end)
+{
+    const probe_job *j = args;
+    for (int64_t i = begin; i < end; i++)
+        atomic_fetch_add_explicit(j->sum, j->p->kern.multiply(j->p->rounds), memory_order_relaxed);
+}
+
+static int64_t buffer_bytes(void)
+{
+    int64_t cache = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return mox_max_i64(LEAST_BYTES, mox_min_i64(2 * cache, MOST_BYTES)) / CHUNK * CHUNK;
+}
+
+/* Rounds per piece that take about so long; the best of some tries, because one of them
+ * may have been disturbed. */
+static int64_t rounds_for(mox_probe *p, double seconds)
+{
+    double best = 0.0;
+    p->rounds = 1 << 14;
+    for (int i = 0; i < 8; i++) best = fmax(best, mox_probe_macs(p));
+    const double rounds = seconds * best * p->kern.passes / (double)p->kern.macs_per_round;
+    return mox_max_i64(1, (int64_t)(rounds / (PIECES * mox_pool_size(p->pool))));
+}
+
+mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_err *err)
+{
+    *out = NULL;
+    const int level = mox_isa_find(opts->isa);
+    if (level < 0) return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have", opts->isa);
+    mox_probe *p = mox_alloc_array(1, sizeof *p);
+    if (!p) return mox_fail_memory(err, sizeof *p, "a probe");
+    mox_probe_kern_init(&p->kern, level,
+                        opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT);
+    p->bytes = buffer_bytes();
+    p->buffer = mox_alloc_pages((size_t)p->bytes);
+    mox_status status = p->buffer ? mox_pool_create(&p->pool, opts->n_threads, err)
+                                  : mox_fail_memory(err, (size_t)p->bytes, "a buffer to read");
+    if (status != MOX_OK) {
+        mox_probe_destroy(&p);
+        return status;
+    }
+    for (int64_t i = 0; i < p->bytes; i += 64) p->buffer[i] = (unsigned char)(i >> 6); /* real pages, not the zero page */
+    p->rounds = rounds_for(p, multiply_s);
+    *out = p;
+    return MOX_OK;
+}
+
+void mox_probe_destroy(mox_probe **probe)
+{
+    mox_probe *p = *probe;
+    if (!p) return;
+    mox_pool_destroy(&p->pool);
+    mox_free_pages(p->buffer, (size_t)p->bytes);
+    mox_free(p);
+    *probe = NULL;
+}
+
+double mox_probe_read(mox_probe *p)
+{
+    _Atomic uint64_t sum = 0;
+    const double start = mox_clock_now();
+    mox_pool_run(p->pool, read_chunks, &(probe_job){p, &sum}, p->bytes / CHUNK, 1);
+    return (double)p->bytes / (mox_clock_now() - start);
+}
+
+double mox_probe_macs(mox_probe *p)
+{
+    _Atomic uint64_t sum = 0;
+    const int64_t pieces = (int64_t)PIECES * mox_pool_size(p->pool);
+    const double start = mox_clock_now();
+    mox_pool_run(p->pool, multiply_pieces, &(probe_job){p, &sum}, pieces, 1);
+    const double seconds = mox_clock_now() - start;
+    return (double)pieces * (double)p->rounds * (double)p->kern.macs_per_round / seconds / p->kern.passes;
+}
+
+const char *mox_probe_instruction(const mox_probe *p) { return p->kern.instruction; }
