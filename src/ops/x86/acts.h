@@ -32,7 +32,7 @@ enum {
 
 typedef struct act_plan {
     bool integer, nibble;
-    int unit;   /* columns with one scale */
+    int unit, unit_shift; /* columns with one scale: 2^shift */
     int share;  /* units per group of the weights: 1 or 2 */
     int planes; /* integer: 1 or 2 */
     int64_t cols, cols_padded, units, units_padded, token_bytes;
@@ -45,10 +45,11 @@ static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, mox_prec
     p.integer = affine && precision != MOX_PRECISION_EXACT;
     p.nibble = affine && l->bits == 4;
     p.unit = affine && l->group == 32 ? 32 : 64;
+    p.unit_shift = p.unit == 32 ? 5 : 6;
     p.share = affine && l->group == 128 ? 2 : 1;
     p.planes = precision == MOX_PRECISION_FAST ? 1 : 2;
     p.cols_padded = (cols + CHUNK - 1) / CHUNK * CHUNK;
-    p.units = (cols + p.unit - 1) / p.unit;
+    p.units = (cols + p.unit - 1) >> p.unit_shift;
     p.units_padded = (p.units + LANES - 1) / LANES * LANES;
     p.token_bytes = (p.integer ? p.planes * p.cols_padded + 8 * p.units_padded : 4 * p.cols_padded + 4 * p.units_padded);
     p.token_bytes = (p.token_bytes + 63) / 64 * 64;

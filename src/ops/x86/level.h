@@ -57,12 +57,6 @@ ALWAYS_INLINE vf vf_scale2(vf x, vf n)
     const vi e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(x, _mm256_castsi256_ps(e));
 }
-ALWAYS_INLINE float vf_sum(vf x)
-{
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
-}
 ALWAYS_INLINE float vf_max_of(vf x)
 {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -162,7 +156,6 @@ ALWAYS_INLINE vf vf_bits(vi x) { return _mm512_castsi512_ps(x); }
 ALWAYS_INLINE vi vi_bits(vf x) { return _mm512_castps_si512(x); }
 ALWAYS_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 ALWAYS_INLINE vf vf_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
-ALWAYS_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 ALWAYS_INLINE float vf_max_of(vf x) { return _mm512_reduce_max_ps(x); }
 ALWAYS_INLINE vf vf_load_bf16(const void *p)
 {
@@ -246,6 +239,37 @@ ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4]
 }
 
 #endif
+
+/* The sums over the lanes of four vectors, and of one; the order of the additions is
+ * the same for both. */
+ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
+{
+#if MOX_LEVEL == 1
+    const vf ab = vf_add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    const vf cd = vf_add(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    const __m256 all = vf_add(_mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd))),
+                              _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd))));
+#else
+    const vf ab = vf_add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const vf cd = vf_add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    const vf wide = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
+                           _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
+    const __m256 all = _mm256_add_ps(_mm512_castps512_ps256(wide), _mm512_extractf32x8_ps(wide, 1));
+#endif
+    return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+}
+ALWAYS_INLINE float vf_sum(vf x) { return _mm_cvtss_f32(vf_sum4(x, vf_zero(), vf_zero(), vf_zero())); }
+
+/* Lane numbers divided by 2^n. */
+ALWAYS_INLINE vi vi_lanes_shr(int n)
+{
+    static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#if MOX_LEVEL == 1
+    return _mm256_srl_epi32(vi_load(lanes), _mm_cvtsi32_si128(n));
+#else
+    return _mm512_srl_epi32(vi_load(lanes), _mm_cvtsi32_si128(n));
+#endif
+}
 
 /* acc + the sums of four products u8 * s8 in each lane.  Without VNNI two products
  * share a 16-bit sum, so the unsigned side must be below 128: see vi_dot_wide. */

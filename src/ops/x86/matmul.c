@@ -108,7 +108,8 @@ static void dot_one(const rows_in *in, int64_t row, int64_t n, float *out)
 static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
 {
     const rows_in in = {.m = x->m, .p = &x->p, .acts = x->acts, .row_bytes = mox_mat_row_bytes(&x->m->layout, x->m->cols),
-                        .scale_bytes = mox_mat_scale_row_bytes(&x->m->layout, x->m->cols)};
+                        .scale_bytes = mox_mat_scale_row_bytes(&x->m->layout, x->m->cols),
+                        .n_chunks = x->p.cols_padded / CHUNK, .n_whole = x->p.cols / CHUNK};
     int64_t row = begin;
     if (x->p.nibble)
         for (; row + 4 <= end; row += 4) dot_four(&in, row, x->n, out + (row - begin) * 4);

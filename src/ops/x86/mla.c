@@ -110,7 +110,8 @@ static void dot_rows(const rows_in *in, int64_t row, int64_t n, float *out)
 static void few_tokens(const head_product *h, const act_plan *p, const uint8_t *acts, int64_t begin, int64_t end)
 {
     const rows_in in = {.m = &h->w, .p = p, .acts = acts, .row_bytes = mox_mat_row_bytes(&h->w.layout, h->w.cols),
-                        .scale_bytes = mox_mat_scale_row_bytes(&h->w.layout, h->w.cols)};
+                        .scale_bytes = mox_mat_scale_row_bytes(&h->w.layout, h->w.cols), .n_chunks = p->cols_padded / CHUNK,
+                        .n_whole = p->cols / CHUNK};
     float out[ROWS_AT_ONCE * 4];
     int64_t row = begin;
     if (p->nibble && h->n == 1)
@@ -144,7 +145,7 @@ static void absorb_nibbles(const mox_mat *m, int64_t n_rows, const float *x, con
 {
     const int64_t row_bytes = m->cols / 2, scale_bytes = mox_mat_scale_row_bytes(&m->layout, m->cols), group = m->layout.group;
     const int64_t size = m->layout.scale_type == MOX_DT_F32 ? 4 : 2, n_groups = m->cols / group;
-    const vi lanes = unit_lanes(8, (int)group);
+    const vi lanes = vi_lanes_shr(__builtin_ctz((unsigned)group) - 3); /* groups of lanes of 8 columns */
     for (int64_t col = 0; col < m->cols; col += CHUNK, next += n_rows * VBYTES) {
         const int64_t g = col / group;
         vf acc[8], bias = vf_zero();

@@ -54,10 +54,11 @@ void MOX_AT(mox_scale_add)(const mox_scale_add_args *a, int64_t begin, int64_t e
         const int64_t at = begin % a->scale_len, stop = end - begin < a->scale_len - at ? end : begin + a->scale_len - at;
         const float *scale = a->scale + at;
         const int64_t first = begin;
-#define STEP(i, n) \
-    vf_store_n(a->out + (i), vf_add(vf_load_n(a->a + (i), n), vf_mul(vf_load_n(a->b + (i), n), vf_load_n(scale + (i) - first, n))), n)
+#define SCALED(i, n) vf_mul(vf_load_n(a->b + (i), n), vf_load_n(scale + (i) - first, n))
+#define STEP(i, n) vf_store_n(a->out + (i), vf_add(vf_load_n(a->a + (i), n), SCALED(i, n)), n)
         FOR_VECTORS(a->out, begin, stop, STEP);
 #undef STEP
+#undef SCALED
         begin = stop;
     }
 }

@@ -92,7 +92,7 @@ static void angles(const mox_rope_args *a, float pos, int64_t first, int64_t n, 
         vf_store(cosine + j, vf_mul(c, scale));
         vf_store(sine + j, vf_mul(s, scale));
         const vf size = vf_max(angle, vf_sub(vf_zero(), angle));
-        if (!vf_above(size, limit) && vf_sum(vf_mul(angle, vf_zero())) == 0) continue;
+        if (vf_above(limit, size) == (1u << LANES) - 1) continue; /* all below it, and none NaN */
         for (int64_t i = j; i < j + left; i++) {
             const float exact = pos * a->inv_freq[first + i];
             cosine[i] = (float)(cos((double)exact) * (double)a->mscale);
@@ -139,7 +139,7 @@ void MOX_AT(mox_rope)(const mox_rope_args *a, int64_t begin, int64_t end)
 {
     assert(a->rotary_dim % 2 == 0);
     const int64_t half = a->rotary_dim / 2;
-    float cosine[2 * PAIRS], sine[2 * PAIRS];
+    _Alignas(64) float cosine[2 * PAIRS], sine[2 * PAIRS];
     for (int64_t t = begin; t < end; t++)
         for (int64_t first = 0; first < half; first += PAIRS) {
             const int64_t n = half - first < PAIRS ? half - first : PAIRS;

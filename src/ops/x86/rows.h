@@ -11,21 +11,13 @@
 
 enum { PREFETCH_BYTES = 4096 };
 
-/* The unit of each lane of a vector whose lanes hold cols_per_lane columns each,
- * counted from the first lane's unit. */
-ALWAYS_INLINE vi unit_lanes(int cols_per_lane, int unit)
-{
-    int32_t index[LANES];
-    for (int l = 0; l < LANES; l++) index[l] = l * cols_per_lane / unit;
-    return vi_load(index);
-}
-
 /* What the kernels read of one matrix. */
 typedef struct rows_in {
     const mox_mat *m;
     const act_plan *p;
     const uint8_t *acts;   /* of the group */
     int64_t row_bytes, scale_bytes;
+    int64_t n_chunks, n_whole; /* chunks of a row; those without padding */
 } rows_in;
 
 ALWAYS_INLINE const int8_t *plane_of(const rows_in *in, int64_t t, int k)
@@ -46,21 +38,40 @@ ALWAYS_INLINE vi load_chunk(const uint8_t *row, int64_t at, int64_t row_bytes)
     return vi_load(spare);
 }
 
+/* out[r * 4 + t] = the sum of acc[r][t]. */
+ALWAYS_INLINE void store_sums(const int RB, const int NT, vf acc[4][4], float *out)
+{
+    if (RB == 4 && NT == 1) {
+        float sums[4];
+        _mm_storeu_ps(sums, vf_sum4(acc[0][0], acc[1][0], acc[2][0], acc[3][0]));
+        for (int r = 0; r < 4; r++) out[4 * r] = sums[r];
+        return;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++)
+#pragma GCC unroll 4
+        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
+}
+
 /* RB rows from `row` on, NT tokens: out[r][t]. */
 ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, const rows_in *in, int64_t row, float *out)
 {
     const act_plan *p = in->p;
     const uint8_t *w = in->m->w + row * in->row_bytes;
-    const int64_t n_chunks = p->cols_padded / CHUNK, n_whole = p->cols / CHUNK, per_block = LANES * p->unit / CHUNK;
+    const int64_t n_chunks = in->n_chunks, n_whole = in->n_whole, per_block = (LANES << p->unit_shift) / CHUNK;
     const mox_dtype type = in->m->layout.scale_type;
     vf acc[4][4], scale[4][4];
+#pragma GCC unroll 4
     for (int r = 0; r < RB; r++)
+#pragma GCC unroll 4
         for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();
     for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
-        const int64_t u0 = c0 * CHUNK / p->unit;
+        const int64_t u0 = (c0 * CHUNK) >> p->unit_shift;
+#pragma GCC unroll 4
         for (int r = 0; r < RB; r++) {
             const vf s = load_units(in->m->scales + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
             const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+#pragma GCC unroll 4
             for (int t = 0; t < NT; t++) {
                 const float *x = scales_of(in, t) + u0;
                 scale[r][t] = vf_mul(s, vf_load(x));
@@ -68,10 +79,11 @@ ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, con
             }
         }
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
-        vi lanes = unit_lanes(8, p->unit);
+        vi lanes = vi_lanes_shr(p->unit_shift - 3); /* units of lanes of 8 columns */
 #pragma GCC unroll 1 /* rolled, the hardware prefetcher keeps up: bench/results/decode.md */
-        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK / p->unit))) {
+        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> p->unit_shift))) {
             vi low[4], high[4];
+#pragma GCC unroll 4
             for (int r = 0; r < RB; r++) {
                 const vi v = c < n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                          : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes);
@@ -79,9 +91,11 @@ ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, con
                 low[r] = vi_and(v, vi_set8(15));
                 high[r] = vi_high_nibbles(v);
             }
+#pragma GCC unroll 4
             for (int t = 0; t < NT; t++) {
                 const int8_t *x = plane_of(in, t, 0) + c * CHUNK, *x1 = plane_of(in, t, PLANES - 1) + c * CHUNK;
                 const vi even = vi_load(x), odd = vi_load(x + VBYTES), even1 = vi_load(x1), odd1 = vi_load(x1 + VBYTES);
+#pragma GCC unroll 4
                 for (int r = 0; r < RB; r++) {
                     vi i = vi_dot(vi_dot(vi_zero(), low[r], even), high[r], odd);
                     if (PLANES == 2) i = vi_dot(vi_dot(vi_shl(i, 8), low[r], even1), high[r], odd1);
@@ -90,8 +104,7 @@ ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, con
             }
         }
     }
-    for (int r = 0; r < RB; r++)
-        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
+    store_sums(RB, NT, acc, out);
 }
 
 /* One row of any other width of code, through bytes. */
@@ -104,11 +117,11 @@ ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, 
     const mox_dtype type = in->m->layout.scale_type;
     vf acc[4];
     for (int t = 0; t < NT; t++) acc[t] = vf_zero();
-    const int64_t step = LANES * p->unit;
-    const vi lanes = unit_lanes(4, p->unit);
+    const int64_t step = (int64_t)LANES << p->unit_shift;
+    const vi lanes = vi_lanes_shr(p->unit_shift - 2); /* units of lanes of 4 columns */
     for (int64_t c0 = 0; c0 < p->cols; c0 += step) {
         uint8_t bytes[PIECE];
-        const int64_t n = p->cols - c0 < step ? p->cols - c0 : step, u0 = c0 / p->unit;
+        const int64_t n = p->cols - c0 < step ? p->cols - c0 : step, u0 = c0 >> p->unit_shift;
         const uint8_t *codes = bytes;
         if (bits == 8 && n % VBYTES == 0) {
             codes = w + c0;
@@ -127,7 +140,7 @@ ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, 
                 const vi v = vi_load(codes + i);
                 vi sum = vi_dot_wide(vi_zero(), v, vi_load(plane_of(in, t, 0) + c0 + i));
                 if (PLANES == 2) sum = vi_dot_wide(vi_shl(sum, 8), v, vi_load(plane_of(in, t, 1) + c0 + i));
-                acc[t] = vf_fma(vf_from_int(sum), vf_permute(scale, vi_add(lanes, vi_set((int32_t)(i / p->unit)))), acc[t]);
+                acc[t] = vf_fma(vf_from_int(sum), vf_permute(scale, vi_add(lanes, vi_set((int32_t)(i >> p->unit_shift)))), acc[t]);
             }
         }
     }
@@ -140,13 +153,16 @@ ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in
 {
     const act_plan *p = in->p;
     const uint8_t *w = in->m->w + row * in->row_bytes;
-    const int64_t n_chunks = p->cols_padded / CHUNK, n_whole = p->cols / CHUNK, per_block = LANES * p->unit / CHUNK;
+    const int64_t n_chunks = in->n_chunks, n_whole = in->n_whole, per_block = (LANES << p->unit_shift) / CHUNK;
     const mox_dtype type = in->m->layout.scale_type;
     vf acc[4][4], scale[4];
+#pragma GCC unroll 4
     for (int r = 0; r < RB; r++)
+#pragma GCC unroll 4
         for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();
     for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
-        const int64_t u0 = c0 * CHUNK / p->unit;
+        const int64_t u0 = (c0 * CHUNK) >> p->unit_shift;
+#pragma GCC unroll 4
         for (int r = 0; r < RB; r++) {
             scale[r] = load_units(in->m->scales + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
             const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
@@ -156,9 +172,9 @@ ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in
             }
         }
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
-        vi lanes = unit_lanes(8, p->unit);
+        vi lanes = vi_lanes_shr(p->unit_shift - 3); /* units of lanes of 8 columns */
 #pragma GCC unroll 1
-        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK / p->unit))) {
+        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> p->unit_shift))) {
             vi v[4];
             for (int r = 0; r < RB; r++) {
                 v[r] = c < n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
@@ -182,8 +198,7 @@ ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in
             }
         }
     }
-    for (int r = 0; r < RB; r++)
-        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
+    store_sums(RB, NT, acc, out);
 }
 
 /* f32 activations and any other weight: decoded piece by piece. */
