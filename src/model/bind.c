@@ -300,12 +300,17 @@ mox_status mox_bind_vector(mox_binder *b, mox_vector *out, int64_t n, bool optio
 
 /* ---- what was left over ---- */
 
-/* Parts of a checkpoint that a text model has no use for. */
+/* Names of parts that a text model has no use for. */
+static bool is_foreign(const char *name)
+{
+    return strncmp(name, "vision_tower", 12) == 0 || strncmp(name, "model.visual", 12) == 0 ||
+           strncmp(name, "visual.", 7) == 0 || strstr(name, "mtp.") || strstr(name, "rotary_emb.inv_freq");
+}
+
+/* Tensors that are rightly left over. */
 static bool is_skipped(const mox_binder *b, const char *name, int64_t n_layers)
 {
-    if (strncmp(name, "vision_tower", 12) == 0 || strncmp(name, "model.visual", 12) == 0 || strncmp(name, "visual.", 7) == 0 ||
-        strstr(name, "mtp.") || strstr(name, "rotary_emb.inv_freq"))
-        return true;
+    if (is_foreign(name)) return true;
     const size_t n = strlen(b->prefix);
     if (strncmp(name, b->prefix, n) == 0 && strncmp(name + n, "layers.", 7) == 0)
         return strtoll(name + n + 7, NULL, 10) >= n_layers; /* a prediction head behind the last layer */
@@ -321,7 +326,7 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
     const mox_quant_config *q = &b->config->quant;
     for (int64_t i = 0; i < q->n_overrides; i++) {
         const mox_quant_override *o = &q->overrides[i];
-        if (o->quantized && !find(b, o->module, ".weight") && !is_skipped(b, o->module, n_layers))
+        if (o->quantized && !find(b, o->module, ".weight") && !is_foreign(o->module))
             return mox_fail(err, MOX_E_FORMAT, "%s: quantization names %s, which the checkpoint does not have",
                             b->config->path, o->module);
     }

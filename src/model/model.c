@@ -105,6 +105,7 @@ static mox_status load(mox_model *m, const char *dir, const mox_model_opts *opts
     MOX_TRY(read_dims(&m->config, &m->dims, err));
     MOX_TRY(mox_generation_open(&m->generation, &m->config, dir, err));
     MOX_TRY(mox_tensors_open(&m->tensors, dir, err));
+    if (m->tensors.unlisted && opts && opts->warn) opts->warn(opts->warn_user, m->tensors.unlisted);
     m->layers = MOX_KEEP(m, mox_layer, m->dims.n_layers);
     if (!m->layers) return mox_fail_memory(err, (size_t)m->dims.n_layers * sizeof *m->layers, "layers");
     mox_binder b = {0};

@@ -1,6 +1,6 @@
 """What `moxie inspect --json` must say of a checkpoint, counted from its tensors.
 
-Names and shapes decide wherever they can; the configuration only gives what no shape shows (experts per token, heads).
+Names and shapes decide wherever they can; the configuration gives what no shape shows (experts per token, heads).
 """
 import math
 import re
