@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "format/safetensors.h"
+#include "fail_nth.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -517,30 +518,6 @@ static void test_long_lists(void **state)
 }
 
 /* ---- failing memory and disks ---- */
-
-typedef struct nth {
-    long at, count;
-} nth;
-
-static int fail_nth_alloc(void *user, size_t bytes)
-{
-    (void)bytes;
-    nth *n = user;
-    return ++n->count != n->at;
-}
-
-static int fail_nth_io(void *user, const char *path, const char *what)
-{
-    (void)path;
-    (void)what;
-    nth *n = user;
-    return ++n->count == n->at ? EIO : 0;
-}
-
-/* The parser's own token buffer grows to 32 and 64 bytes for the names used here;
- * Jansson drops a character instead of reporting that this failed, so such
- * requests are let through. */
-static void *json_alloc(size_t bytes) { return bytes == 32 || bytes == 64 ? malloc(bytes) : mox_alloc(bytes); }
 
 static void write_sharded(void)
 {
