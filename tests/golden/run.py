@@ -29,6 +29,7 @@ import argparse
 import fnmatch
 import multiprocessing
 import resource
+import signal
 import sys
 import tarfile
 import tempfile
@@ -74,6 +75,7 @@ def main():
     args = parser.parse_args()
     if not args.moxie.is_file():
         parser.error(f"{args.moxie} is missing: build it, or name the program with --moxie")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # an ordinary way out, which removes the folder
     models = [ROOT / "models/demo"] + sorted((ROOT / "tests/data/models").glob("demo-*"))
     count, start, busy = {"ok": 0, "FAIL": 0}, time.monotonic(), 0.0
     with tempfile.TemporaryDirectory(prefix="moxie-golden-") as scratch:

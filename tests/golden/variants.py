@@ -86,7 +86,7 @@ def every_second_layer_sparse(config, tensors):
 
 
 def experts_that_tie(config, tensors):
-    """Router rows (and selection biases) in equal pairs and an odd number of experts per token: the lower index must win."""
+    """Router rows (and selection biases) in equal pairs, an odd number of experts per token: the lower index wins."""
     for name in [n for n in tensors if n.endswith(("mlp.gate.weight", "e_score_correction_bias"))]:
         rows = tensors[name].array.copy()
         rows[1::2] = rows[0::2]
