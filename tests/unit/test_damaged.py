@@ -1,7 +1,7 @@
 """Damaged checkpoints from outside: each ends in one sentence that names the file or
 key, with exit code 3, quickly, and without memory for what the file only claims.
 
-usage: test_damaged.py PROGRAM MODEL [unittest arguments]
+usage: test_damaged.py PROGRAM SOURCE_ROOT [unittest arguments]
 """
 import json
 import os
@@ -15,7 +15,7 @@ import time
 import unittest
 
 PROGRAM = os.path.abspath(sys.argv[1])
-MODEL = os.path.abspath(sys.argv[2])
+ROOT = os.path.abspath(sys.argv[2])
 # A sanitizer build reserves address space of its own, so only others are held to this.
 SANITIZED = b"sanitizers none" not in subprocess.run([PROGRAM, "version"], capture_output=True).stdout
 MEMORY_BYTES = 1 << 30
@@ -41,28 +41,27 @@ def pack(header, data=b""):
     return struct.pack("<Q", len(text)) + text + data
 
 
-class Damaged(unittest.TestCase):
-    def setUp(self):
+class Case(unittest.TestCase):
+    def use(self, model):
+        """self.dir becomes a copy of a model that the test may damage."""
         self.dir = tempfile.mkdtemp()
-        for name in os.listdir(MODEL):
+        self.addCleanup(shutil.rmtree, self.dir)
+        for name in os.listdir(os.path.join(ROOT, model)):
             if not name.startswith("golden"):
-                shutil.copy(os.path.join(MODEL, name), self.dir)
+                shutil.copy(os.path.join(ROOT, model, name), self.dir)
         self.weights = os.path.join(self.dir, "model.safetensors")
-
-    def tearDown(self):
-        shutil.rmtree(self.dir)
 
     def path(self, name):
         return os.path.join(self.dir, name)
 
-    def run_model(self):
-        return subprocess.run([PROGRAM, "run", "-m", self.dir, "--raw", "-p", "Once", "-n", "2", "-q"], stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=60, preexec_fn=limit_memory)
+    def run_model(self, *args):
+        return subprocess.run([PROGRAM, "run", "-m", self.dir, "--raw", "-p", "Once", "-n", "2", *args],
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60, preexec_fn=limit_memory)
 
     def refused(self, *words):
         """Exit 3, one sentence on stderr that has these words, nothing on stdout."""
         start = time.monotonic()
-        done = self.run_model()
+        done = self.run_model("-q")
         said = done.stderr.decode()
         self.assertEqual(done.returncode, 3, said)
         self.assertEqual(done.stdout, b"")
@@ -75,17 +74,33 @@ class Damaged(unittest.TestCase):
 
     def change_config(self, **changes):
         config = json.loads(read_file(self.path("config.json")))
+        inner = config.get("text_config", config)
         for key, value in changes.items():
+            place = inner if key in inner else config
             if value is None:
-                config.pop(key, None)
+                place.pop(key, None)
             else:
-                config[key] = value
+                place[key] = value
         write_file(self.path("config.json"), json.dumps(config).encode())
 
     def header(self):
         data = read_file(self.weights)
         n = struct.unpack("<Q", data[:8])[0]
         return json.loads(data[8:8 + n]), data[8 + n:]
+
+    def refuse_configs(self, *changes):
+        """Each (key, value) alone; the sentence names the file and the key."""
+        original = read_file(self.path("config.json"))
+        for key, value in changes:
+            with self.subTest(key=key, value=value):
+                self.change_config(**{key: value})
+                self.refused("config.json", key)
+            write_file(self.path("config.json"), original)
+
+
+class Damaged(Case):
+    def setUp(self):
+        self.use("tests/data/models/demo-qwen3")
 
     # ---- the container
 
@@ -146,6 +161,32 @@ class Damaged(unittest.TestCase):
         write_file(self.weights, pack(header, data + b"x"))
         done = self.run_model()
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, rb"(?m)^moxie: warning: .*something\.else")
+        self.assertEqual(self.run_model("-q").stderr, b"")
+
+    def test_names_cannot_steer_the_terminal(self):
+        header, data = self.header()
+        header["evil\x1b]0;title\x07\r\n\x7f\u009b31m.tensor"] = {"dtype": "U8", "shape": [1],
+                                                              "data_offsets": [len(data), len(data) + 1]}
+        write_file(self.weights, pack(header, data + b"x"))
+        said = self.run_model().stderr
+        self.assertIn(b"evil?]0;title??????31m.tensor", said)
+        self.assertNotRegex(said.replace(b"\n", b""), rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
+
+    def test_a_pipe_is_no_file(self):
+        for name in ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            with self.subTest(name=name):
+                os.rename(self.path(name), self.path("kept"))
+                os.mkfifo(self.path(name))
+                self.refused(name, "not a regular file")
+                os.replace(self.path("kept"), self.path(name))
+
+    def test_a_bias_that_the_family_does_not_have(self):
+        header, data = self.header()
+        name = "model.layers.0.mlp.gate_proj.bias"
+        header[name] = {"dtype": "U8", "shape": [1], "data_offsets": [len(data), len(data) + 1]}
+        write_file(self.weights, pack(header, data + b"x"))
+        self.refused("bias", name)
 
     def test_shards(self):
         header, data = self.header()
@@ -169,15 +210,14 @@ class Damaged(unittest.TestCase):
     # ---- configuration
 
     def test_config_values(self):
-        for key, value in (("num_hidden_layers", 10 ** 9), ("num_hidden_layers", 0), ("num_attention_heads", 0),
-                           ("num_attention_heads", "4"), ("hidden_size", -1), ("vocab_size", 2.5), ("head_dim", 10 ** 9),
-                           ("rms_norm_eps", -1), ("rms_norm_eps", "small"), ("intermediate_size", 0), ("rope_theta", 0),
-                           ("hidden_act", "gelu"), ("num_key_value_heads", 3)):
-            with self.subTest(key=key, value=value):
-                original = read_file(self.path("config.json"))
-                self.change_config(**{key: value})
-                self.refused("config.json", key)
-                write_file(self.path("config.json"), original)
+        self.refuse_configs(("num_hidden_layers", 10 ** 9), ("num_hidden_layers", 0), ("num_attention_heads", 0),
+                            ("num_attention_heads", "4"), ("hidden_size", -1), ("vocab_size", 2.5), ("head_dim", 10 ** 9),
+                            ("rms_norm_eps", -1), ("rms_norm_eps", "small"), ("intermediate_size", 0), ("rope_theta", 0),
+                            ("hidden_act", "gelu"), ("num_key_value_heads", 3))
+
+    def test_layer_types(self):
+        self.change_config(layer_types=["full_attention"] * 5 + ["chunked_attention"])
+        self.refused("config.json", "layer_types[5]", "chunked_attention")
 
     def test_config_that_does_not_fit_the_weights(self):
         self.change_config(hidden_size=128)
@@ -240,6 +280,73 @@ class Damaged(unittest.TestCase):
         write_file(self.path("tokenizer.json"), json.dumps({**sparse, "added_tokens": []}).encode())  # gaps are legal
         done = subprocess.run([PROGRAM, "tokenize", "-m", self.dir, "-p", "abc"], capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Families(Case):
+    """The same for the keys and tensors that dense models with plain attention do not have."""
+
+    def lose(self, part):
+        """Tensors that are gone are counted, and the first is named."""
+        header, data = self.header()
+        gone = [n for n in header if part in n]
+        self.assertTrue(gone)
+        for name in gone:
+            header[name.replace(part, "other.")] = header.pop(name)
+        write_file(self.weights, pack(header, data))
+        self.refused("missing", part)
+
+    def wrong_shape(self, ending):
+        header, data = self.header()
+        name = next(n for n in sorted(header) if n.endswith(ending))
+        header[name]["shape"] = [*header[name]["shape"][:-2], header[name]["shape"][-1], header[name]["shape"][-2]]
+        write_file(self.weights, pack(header, data))
+        self.refused(name, "shape")
+
+    EXPERTS = (("num_experts_per_tok", 0), ("num_experts_per_tok", 17), ("num_experts_per_tok", "4"),
+               ("num_experts_per_tok", None), ("moe_intermediate_size", 0), ("moe_intermediate_size", None))
+
+    def test_experts(self):
+        self.use("tests/data/models/demo-qwen3-moe")
+        self.refuse_configs(*self.EXPERTS, ("num_experts", 0), ("num_experts", -1), ("num_experts", 10 ** 9), ("num_experts", None),
+                            ("decoder_sparse_step", 0), ("mlp_only_layers", "none"))
+        self.change_config(num_experts=8)  # fewer than there are
+        self.refused("mlp.gate", "shape")
+
+    def test_tensors_of_experts(self):
+        self.use("tests/data/models/demo-qwen3-moe")
+        self.wrong_shape("mlp.switch_mlp.up_proj.weight")
+        self.use("tests/data/models/demo-qwen3-moe")
+        self.lose("switch_mlp.down_proj.")
+
+    def test_latent_attention_and_groups(self):
+        self.use("tests/data/models/demo-deepseek-v3")
+        self.refuse_configs(*self.EXPERTS, ("n_routed_experts", 0), ("n_group", 0), ("n_group", 3), ("topk_group", 5),
+                            ("topk_group", 0), ("kv_lora_rank", 0), ("kv_lora_rank", None), ("q_lora_rank", -1),
+                            ("qk_rope_head_dim", 1), ("qk_nope_head_dim", 0), ("v_head_dim", "64"), ("scoring_func", "softmax"),
+                            ("n_shared_experts", -1), ("first_k_dense_replace", -1), ("routed_scaling_factor", "x"))
+        self.change_config(kv_lora_rank=64)
+        self.refused("shape")
+
+    def test_tensors_of_latent_attention(self):
+        self.use("tests/data/models/demo-deepseek-v3")
+        self.wrong_shape("self_attn.kv_a_proj_with_mqa.weight")
+        self.use("tests/data/models/demo-deepseek-v3")
+        self.lose("gate.e_score_correction_bias")
+
+    def test_linear_attention(self):
+        self.use("models/demo")
+        self.refuse_configs(*self.EXPERTS, ("num_experts", 0), ("linear_num_key_heads", 0), ("linear_num_key_heads", 3),
+                            ("linear_num_value_heads", None), ("linear_key_head_dim", 0), ("linear_value_head_dim", 1.5),
+                            ("linear_conv_kernel_dim", 0), ("linear_conv_kernel_dim", 100), ("layer_types", ["full_attention"]),
+                            ("layer_types", ["linear_attention"] * 7 + ["other"]), ("shared_expert_intermediate_size", 0))
+        self.change_config(linear_key_head_dim=64)
+        self.refused("linear_attn")
+
+    def test_tensors_of_linear_attention(self):
+        self.use("models/demo")
+        self.wrong_shape("linear_attn.out_proj.weight")
+        self.use("models/demo")
+        self.lose("linear_attn.A_log")
 
 
 if __name__ == "__main__":
