@@ -43,18 +43,19 @@ static mox_status open_all(session *s, const char *dir, const char *text, mox_er
 static mox_status generate(session *s, int max_tokens, mox_err *err)
 {
     mox_utf8_stream stream = {0};
+    mox_generation defaults; /* and the ids that end a reply */
+    mox_model_get_generation(s->model, &defaults);
     int32_t id = -1;
     mox_segment segment = {.seq = s->seq, .tokens = s->prompt.ids, .n = s->prompt.n, .want = MOX_WANT_LAST};
     mox_status status = MOX_OK;
     for (int i = 0; i < max_tokens && status == MOX_OK; i++) {
         status = mox_step(s->context, &segment, 1, NULL, err);
         if (status == MOX_OK) status = mox_sampler_sample(s->sampler, mox_logits_row(s->context, 0), &id, err);
-        if (status != MOX_OK || id == mox_tokenizer_eos_id(s->tokenizer)) break;
+        if (status != MOX_OK || mox_is_stop(&defaults, s->tokenizer, id)) break;
         size_t n;
         const char *bytes = mox_tokenizer_bytes(s->tokenizer, id, &n);
         if (bytes) mox_utf8_stream_push(&stream, bytes, n, print, stdout);
-        segment.tokens = &id;
-        segment.n = 1;
+        segment = (mox_segment){.seq = s->seq, .tokens = &id, .n = 1, .want = MOX_WANT_LAST};
     }
     mox_utf8_stream_end(&stream, print, stdout);
     return status;

@@ -12,7 +12,7 @@
  *            and sets to NULL (NULL-safe).  Pointer arguments are borrowed for
  *            the call unless the comment says otherwise.
  * Threads    models may be shared freely; a context and its sequences belong to
- *            one thread at a time.  mox_cancel may be raised from anywhere.
+ *            one thread at a time.  A cancel flag may be raised from anywhere.
  * Manners    the library never prints, exits, reads the environment or installs
  *            signal handlers.
  */
@@ -48,7 +48,8 @@ extern "C" {
     X(MOX_E_CANCELLED, -8, "the step was cancelled")                             \
     X(MOX_E_STATE, -9, "the sequence cannot return to that position")            \
     X(MOX_E_NUMERIC, -10, "the model produced numbers that are not finite")      \
-    X(MOX_E_DEVICE, -11, "the device failed")
+    X(MOX_E_DEVICE, -11, "the device failed")                                    \
+    X(MOX_E_LIMIT, -12, "it would take too long")
 
 typedef enum mox_status {
 #define MOX_STATUS_ENUM(name, value, text) name = value,
@@ -92,7 +93,8 @@ typedef struct mox_model_info {
 } mox_model_info;
 MOX_API void mox_model_get_info(const mox_model *m, mox_model_info *out);
 
-/* Sampling defaults and stop ids that the checkpoint's files name. */
+/* Sampling defaults and stop ids that the model's own files name; mox_is_stop of
+ * moxie/text.h knows the tokenizer's too. */
 typedef struct mox_generation {
     float temperature; /* 0 = greedy */
     int32_t top_k;     /* 0 = off */
@@ -171,11 +173,15 @@ typedef struct mox_segment {
     mox_want want;
 } mox_segment;
 
-/* Raise from any thread or signal handler to stop the running step. */
+/* Asks a running step to stop.  mox_cancel_raise may be called from any thread and
+ * from signal handlers; clear the flag (zero it) before the next step. */
 typedef struct mox_cancel {
-    volatile int raised;
+    int raised;
 } mox_cancel;
+MOX_API void mox_cancel_raise(mox_cancel *c);
 
+/* The callbacks run inside the step: they may raise the flag, but must not touch the
+ * context or its sequences. */
 typedef struct mox_step_opts {
     const mox_cancel *cancel; /* looked at in every layer; may be NULL */
     /* Called while the step runs, with tokens done and tokens in all. */

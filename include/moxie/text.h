@@ -1,7 +1,9 @@
 /* moxie/text.h -- text to token ids and back.
  *
- * A tokenizer is immutable and may be shared by threads.  Encoding is linear in
- * the input, whatever the input.  See moxie.h for errors and ownership. */
+ * A tokenizer is immutable and may be shared by threads.  The time to encode is
+ * linear in the input, whatever the input, for the split patterns that moxie knows;
+ * for others it is bounded in proportion to the input, and a text that would take
+ * longer fails with MOX_E_LIMIT.  See moxie.h for errors and ownership. */
 #ifndef MOXIE_TEXT_H
 #define MOXIE_TEXT_H
 
@@ -26,6 +28,11 @@ MOX_API int32_t mox_tokenizer_eos_id(const mox_tokenizer *t);
 MOX_API int32_t mox_tokenizer_bos_id(const mox_tokenizer *t);
 /* The configuration asks for a BOS in front of every text. */
 MOX_API bool mox_tokenizer_adds_bos(const mox_tokenizer *t);
+
+/* The ids that end a reply: those of the model's files and the tokenizer's EOS.
+ * The i-th of them, each once, or -1 behind the last; t may be NULL. */
+MOX_API int32_t mox_stop_id(const mox_generation *g, const mox_tokenizer *t, int32_t i);
+MOX_API bool mox_is_stop(const mox_generation *g, const mox_tokenizer *t, int32_t id);
 
 typedef struct mox_tokens { /* zero-initialise; release with mox_tokens_free */
     int32_t *ids;

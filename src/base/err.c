@@ -1,4 +1,4 @@
-/* base/err.c -- status names and error sentences. */
+/* base/err.c -- status names, error sentences and the cancel flag. */
 #include "base/err.h"
 
 #include <stdio.h>
@@ -13,6 +13,8 @@ const char *mox_status_text(mox_status status)
     }
     return "unknown status";
 }
+
+void mox_cancel_raise(mox_cancel *c) { __atomic_store_n(&c->raised, 1, __ATOMIC_RELAXED); }
 
 const char *mox_version(void) { return MOX_VERSION; }
 

@@ -110,14 +110,6 @@ mox_status mox_config_int_or(const mox_config *c, const char *key, int64_t min, 
     return mox_json_int(&o, key, min, max, out, err);
 }
 
-mox_status mox_config_real(const mox_config *c, const char *key, double min, double max, double *out,
-                           mox_err *err)
-{
-    const mox_json_object o = mox_config_text_object(c);
-    MOX_TRY(mox_json_require(&o, key, err));
-    return mox_json_real(&o, key, min, max, out, err);
-}
-
 mox_status mox_config_real_or(const mox_config *c, const char *key, double min, double max, double fallback,
                               double *out, mox_err *err)
 {
@@ -131,14 +123,6 @@ mox_status mox_config_bool_or(const mox_config *c, const char *key, bool fallbac
     const mox_json_object o = mox_config_text_object(c);
     *out = fallback;
     return mox_json_bool(&o, key, out, err);
-}
-
-mox_status mox_config_string_or(const mox_config *c, const char *key, const char *fallback, const char **out,
-                                mox_err *err)
-{
-    const mox_json_object o = mox_config_text_object(c);
-    *out = fallback;
-    return mox_json_string(&o, key, out, err);
 }
 
 /* A value that makes it another model than the ones we run, not a damaged file. */

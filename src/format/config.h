@@ -66,12 +66,9 @@ bool mox_config_has(const mox_config *c, const char *key); /* present and not nu
 mox_status mox_config_int(const mox_config *c, const char *key, int64_t min, int64_t max, int64_t *out, mox_err *err);
 mox_status mox_config_int_or(const mox_config *c, const char *key, int64_t min, int64_t max, int64_t fallback,
                              int64_t *out, mox_err *err);
-mox_status mox_config_real(const mox_config *c, const char *key, double min, double max, double *out, mox_err *err);
 mox_status mox_config_real_or(const mox_config *c, const char *key, double min, double max, double fallback,
                               double *out, mox_err *err);
 mox_status mox_config_bool_or(const mox_config *c, const char *key, bool fallback, bool *out, mox_err *err);
-/* Borrowed string, or fallback. */
-mox_status mox_config_string_or(const mox_config *c, const char *key, const char *fallback, const char **out, mox_err *err);
 /* Refuses, by name, a key whose value is there and is not the one we support. */
 mox_status mox_config_expect_string(const mox_config *c, const char *key, const char *value, mox_err *err);
 mox_status mox_config_expect_bool(const mox_config *c, const char *key, bool value, mox_err *err);
@@ -88,8 +85,7 @@ mox_status mox_config_quantization_of(const mox_config *c, const char *module, b
 
 /* generation_config.json plus the end-of-sequence ids of config.json.  Missing
  * files and keys leave defaults (temperature 1 when do_sample, else 0).  Stop ids
- * are the union of every place that names one; tokenizer_config's eos_token is
- * added by the caller through mox_generation_add_stop. */
+ * are the union of what the two files name; mox_stop_id adds the tokenizer's. */
 enum { MOX_MAX_STOP_IDS = 64 };
 typedef struct mox_generation_config {
     double temperature, top_p, min_p, repeat_penalty;
@@ -101,6 +97,5 @@ mox_status mox_generation_open(mox_generation_config *out, const mox_config *c, 
 /* The parser behind it (tests, fuzzing); text NULL: the file does not exist. */
 mox_status mox_generation_parse(mox_generation_config *out, const mox_config *c, const char *label, const char *text,
                                 size_t n, mox_err *err);
-mox_status mox_generation_add_stop(mox_generation_config *g, const char *label, int64_t id, mox_err *err);
 
 #endif

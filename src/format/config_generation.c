@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-mox_status mox_generation_add_stop(mox_generation_config *g, const char *label, int64_t id, mox_err *err)
+static mox_status add_stop(mox_generation_config *g, const char *label, int64_t id, mox_err *err)
 {
     if (id < 0 || id > INT32_MAX)
         return mox_fail(err, MOX_E_FORMAT, "%s: the end-of-sequence id %lld is not in 0 to %d", label,
@@ -30,7 +30,7 @@ static mox_status add_stops(mox_generation_config *g, const mox_json_object *o, 
     static const char key[] = "eos_token_id", expected[] = "an integer or an array of integers";
     json_t *value = mox_json_get(o, key);
     if (!value) return MOX_OK;
-    if (json_is_integer(value)) return mox_generation_add_stop(g, o->label, json_integer_value(value), err);
+    if (json_is_integer(value)) return add_stop(g, o->label, json_integer_value(value), err);
     if (!json_is_array(value)) return mox_json_fail_type(o, key, expected, err);
     size_t i;
     json_t *id;
@@ -39,7 +39,7 @@ static mox_status add_stops(mox_generation_config *g, const mox_json_object *o, 
         if (!json_is_integer(id))
             return mox_fail(err, MOX_E_FORMAT, "%s: %s%s[%zu] is %s, expected an integer", o->label, o->prefix,
                             key, i, mox_json_describe(id, words));
-        MOX_TRY(mox_generation_add_stop(g, o->label, json_integer_value(id), err));
+        MOX_TRY(add_stop(g, o->label, json_integer_value(id), err));
     }
     return MOX_OK;
 }

@@ -9,6 +9,7 @@
 #include "format/internal.h"
 
 #include "base/alloc.h"
+#include "base/plant.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,13 +44,7 @@ static mox_status read_affine(const mox_json_object *o, int32_t *bits, int32_t *
     *group = 64;
     MOX_TRY(read_choice(o, "bits", all_bits, 6, "2, 3, 4, 5, 6 or 8", bits, err));
     MOX_TRY(read_choice(o, "group_size", all_groups, 3, "32, 64 or 128", group, err));
-#ifdef MOX_PLANT_OVERFLOW /* a test plant: tests/fuzz/planted proves that the fuzzer finds it */
-    if (*bits == 5) {
-        char *plant = mox_alloc(1);
-        if (plant) plant[1] = 0;
-        mox_free(plant);
-    }
-#endif
+    MOX_PLANT(*bits == 5);
     return MOX_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "format/safetensors.h"
 
 #include "base/alloc.h"
+#include "base/plant.h"
 #include "format/internal.h"
 
 #include <stdlib.h>
@@ -14,13 +15,7 @@ bool mox_is_tensor_file_name(const char *name)
 {
     static const char ending[] = ".safetensors";
     const size_t n = strlen(name), m = sizeof ending - 1;
-#ifdef MOX_PLANT_OVERFLOW /* a test plant: tests/fuzz/planted proves that the fuzzer finds it */
-    if (n == 40) {
-        char *plant = mox_alloc(1);
-        if (plant) plant[1] = 0;
-        mox_free(plant);
-    }
-#endif
+    MOX_PLANT(n == 40);
     return n > m && n <= 255 && strcmp(name + n - m, ending) == 0 && !strchr(name, '/') && !strstr(name, "..");
 }
 

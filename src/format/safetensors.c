@@ -13,6 +13,7 @@
 #include "format/safetensors.h"
 
 #include "base/alloc.h"
+#include "base/plant.h"
 #include "base/size.h"
 #include "format/internal.h"
 
@@ -51,13 +52,7 @@ static mox_status parse_shape(parser *p, mox_tensor_info *t, const json_t *shape
     if (n_dims > MOX_MAX_DIMS)
         return fail_tensor(p, MOX_E_FORMAT, "has %zu dimensions, the limit is %d", n_dims, MOX_MAX_DIMS);
     t->n_dims = (int32_t)n_dims;
-#ifdef MOX_PLANT_OVERFLOW /* a test plant: tests/fuzz/planted proves that the fuzzer finds it */
-    if (n_dims == 6) {
-        char *plant = mox_alloc(1);
-        if (plant) plant[1] = 0;
-        mox_free(plant);
-    }
-#endif
+    MOX_PLANT(n_dims == 6);
     *n_elements = 1;
     for (size_t i = 0; i < n_dims; i++) {
         const json_t *dim = json_array_get(shape, i);

@@ -23,6 +23,7 @@ mox_status mox_binder_init(mox_binder *b, const mox_tensors *tensors, const mox_
     if (!b->prefix)
         return mox_fail(err, MOX_E_FORMAT, "%s: its tensor files hold no model.embed_tokens.weight under any known prefix; "
                         "is this a whole checkpoint?", config->path);
+    b->mlx = config->quant.mlx || b->prefix == prefixes[0];
     b->head_prefix = mox_tensors_find(tensors, "language_model.lm_head.weight") ? "language_model." : "";
     b->used = mox_alloc_array((size_t)tensors->n_tensors, 1);
     return b->used ? MOX_OK : mox_fail_memory(err, (size_t)tensors->n_tensors, "binding weights");
@@ -300,12 +301,23 @@ mox_status mox_bind_vector(mox_binder *b, mox_vector *out, int64_t n, bool optio
 
 /* ---- what was left over ---- */
 
-/* Parts of a checkpoint that a text model has no use for. */
+/* Names of parts that a text model has no use for. */
+static bool is_foreign(const char *name)
+{
+    return strncmp(name, "vision_tower", 12) == 0 || strncmp(name, "model.visual", 12) == 0 ||
+           strncmp(name, "visual.", 7) == 0 || strstr(name, "mtp.") || strstr(name, "rotary_emb.inv_freq");
+}
+
+static bool is_bias(const char *name)
+{
+    const size_t n = strlen(name);
+    return n >= 5 && strcmp(name + n - 5, ".bias") == 0;
+}
+
+/* Tensors that are rightly left over. */
 static bool is_skipped(const mox_binder *b, const char *name, int64_t n_layers)
 {
-    if (strncmp(name, "vision_tower", 12) == 0 || strncmp(name, "model.visual", 12) == 0 || strncmp(name, "visual.", 7) == 0 ||
-        strstr(name, "mtp.") || strstr(name, "rotary_emb.inv_freq"))
-        return true;
+    if (is_foreign(name)) return true;
     const size_t n = strlen(b->prefix);
     if (strncmp(name, b->prefix, n) == 0 && strncmp(name + n, "layers.", 7) == 0)
         return strtoll(name + n + 7, NULL, 10) >= n_layers; /* a prediction head behind the last layer */
@@ -318,10 +330,11 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
     if (b->n_missing)
         return mox_fail(err, MOX_E_FORMAT, "%s: %lld tensors are missing from the checkpoint: %s%s", b->config->path,
                         (long long)b->n_missing, b->missing, b->n_missing > 10 ? ", ..." : "");
+    (void)snprintf(b->report->layout, sizeof b->report->layout, "%s", b->mlx ? "MLX" : "Hugging Face");
     const mox_quant_config *q = &b->config->quant;
     for (int64_t i = 0; i < q->n_overrides; i++) {
         const mox_quant_override *o = &q->overrides[i];
-        if (o->quantized && !find(b, o->module, ".weight") && !is_skipped(b, o->module, n_layers))
+        if (o->quantized && !find(b, o->module, ".weight") && !is_foreign(o->module))
             return mox_fail(err, MOX_E_FORMAT, "%s: quantization names %s, which the checkpoint does not have",
                             b->config->path, o->module);
     }
@@ -330,6 +343,9 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
     for (int64_t i = 0; i < b->tensors->n_tensors; i++) {
         const char *name = b->tensors->tensors[i].name;
         if (b->used[i]) continue;
+        if (is_bias(name) && !is_skipped(b, name, n_layers)) /* leaving it out would be another model */
+            return mox_fail(err, MOX_E_UNSUPPORTED, "%s: the checkpoint has a bias that this family does not: %s",
+                            b->config->path, name);
         if (is_skipped(b, name, n_layers)) {
             b->report->n_tensors_skipped++;
         } else if (n_extra++ < 3) {

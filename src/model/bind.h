@@ -25,6 +25,7 @@ typedef struct mox_binder {
     char missing[320];       /* names, cut after some */
     mox_inspection *report;  /* counts what is bound */
     bool counting_experts;   /* what is bound now belongs to routed experts */
+    bool mlx;                /* names, shapes or quantization are those that MLX writes */
 } mox_binder;
 
 mox_status mox_binder_init(mox_binder *b, const mox_tensors *tensors, const mox_config *config,

@@ -2,9 +2,11 @@
  * layers around a residual stream, final norm, head. */
 #include "model/model.h"
 
+#include "base/cancel.h"
+
 static mox_status stop_if_cancelled(const mox_run *r)
 {
-    if (r->cancel && r->cancel->raised) return mox_fail(r->err, MOX_E_CANCELLED, "cancelled");
+    if (mox_cancelled(r->cancel)) return mox_fail(r->err, MOX_E_CANCELLED, "cancelled");
     return MOX_OK;
 }
 

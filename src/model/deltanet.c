@@ -1,9 +1,6 @@
 /* model/deltanet.c -- see deltanet.h. */
 #include "model/deltanet.h"
 
-/* Spans at least this long go through the chunked form, whose chunks these are. */
-enum { CHUNK = 16 };
-
 /* Added to the sum of squares of q and k; fixed by the trained models. */
 static const float qk_eps = 1e-6f;
 
@@ -56,7 +53,7 @@ static mox_status mix_span(mox_run *r, const mox_deltanet *g, int64_t i_span, co
                                .g = decay + row0 * g->v_heads, .beta = beta + row0 * g->v_heads, .state = state,
                                .out = out + row0 * g->v_heads * g->v_dim, .n = n, .k_heads = g->k_heads,
                                .v_heads = g->v_heads, .k_dim = g->k_dim, .v_dim = g->v_dim};
-    return n >= CHUNK ? d->ops.gdn_chunk(d, &args, r->err) : d->ops.gdn_recurrent(d, &args, r->err);
+    return n >= MOX_GDN_CHUNK ? d->ops.gdn_chunk(d, &args, r->err) : d->ops.gdn_recurrent(d, &args, r->err);
 }
 
 static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, const float *x, float *y)
@@ -131,6 +128,7 @@ mox_status mox_deltanet_bind(mox_model *m, mox_binder *b, int64_t layer, const m
     MOX_TRY(mox_bind_vector(b, &g->dt_bias, g->v_heads, false, err, "layers.%lld.linear_attn.dt_bias", i));
     MOX_TRY(mox_bind_vector(b, &g->norm, g->v_dim, false, err, "layers.%lld.linear_attn.norm.weight", i));
     MOX_TRY(mox_bind_matrix(b, &g->out, dim, V, err, "layers.%lld.linear_attn.out_proj", i));
+    if (m->norm_offset == 0.0f) b->mlx = true; /* the convolution is [C, K, 1] */
     m->layers[layer].mixer = (mox_mixer){.forward = forward, .data = g};
     m->report.n_layers_linear++;
     return MOX_OK;

@@ -43,8 +43,8 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     }
     MOX_TRY(mox_run_linear(r, &g->wk, &g->bk, x, k));
     MOX_TRY(mox_run_linear(r, &g->wv, &g->bv, x, v));
-    if (mox_vector_there(&g->q_norm)) MOX_TRY(mox_run_norm(r, &g->q_norm, g->norm_offset, g->eps, q, q, g->heads, g->dim));
-    if (mox_vector_there(&g->k_norm)) MOX_TRY(mox_run_norm(r, &g->k_norm, g->norm_offset, g->eps, k, k, g->kv_heads, g->dim));
+    MOX_TRY(mox_run_norm(r, &g->q_norm, g->norm_offset, g->eps, q, q, g->heads, g->dim));
+    MOX_TRY(mox_run_norm(r, &g->k_norm, g->norm_offset, g->eps, k, k, g->kv_heads, g->dim));
     MOX_TRY(rotate(r, g, q, g->heads));
     MOX_TRY(rotate(r, g, k, g->kv_heads));
     const mox_layer_caches *caches = &r->caches[layer];
@@ -60,6 +60,20 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
                              r->err));
     if (g->gated) MOX_TRY(d->ops.sigmoid_gate(d, &(mox_sigmoid_gate_args){.x = out, .gate = gate, .n = r->n * q_width}, r->err));
     return mox_run_linear(r, &g->wo, &g->bo, out, y);
+}
+
+mox_status mox_gqa_config(const mox_config *c, mox_dims *d, mox_err *err)
+{
+    MOX_TRY(mox_config_int_or(c, "num_key_value_heads", 1, 1 << 16, d->heads, &d->kv_heads, err));
+    if (d->heads % d->kv_heads != 0)
+        return mox_fail(err, MOX_E_FORMAT, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
+                        c->path, (long long)d->heads, (long long)d->kv_heads);
+    if (mox_config_has(c, "head_dim")) return mox_config_int(c, "head_dim", 2, 1 << 16, &d->head_dim, err);
+    if (d->dim % d->heads != 0)
+        return mox_fail(err, MOX_E_FORMAT, "%s: hidden_size %lld is not a multiple of num_attention_heads %lld and there is no head_dim",
+                        c->path, (long long)d->dim, (long long)d->heads);
+    d->head_dim = d->dim / d->heads;
+    return MOX_OK;
 }
 
 mox_status mox_gqa_bind(mox_model *m, mox_binder *b, int64_t layer, const mox_rope_table *rope, bool gated,

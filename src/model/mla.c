@@ -97,6 +97,7 @@ mox_status mox_mla_bind(mox_model *m, mox_binder *b, int64_t layer, const mox_ml
     MOX_TRY(mox_bind_vector(b, &a->bkv_a, a->rank + a->rope_dim, true, err, "layers.%lld.self_attn.kv_a_proj_with_mqa.bias", i));
     MOX_TRY(mox_bind_vector(b, &a->kv_norm, a->rank, false, err, "layers.%lld.self_attn.kv_a_layernorm.weight", i));
     a->split = mox_bind_has(b, "layers.%lld.self_attn.embed_q.weight", i);
+    b->mlx |= a->split;
     if (a->split) {
         MOX_TRY(mox_bind_stack(b, &a->key, a->heads, a->rank, a->nope, err, "layers.%lld.self_attn.embed_q", i));
         MOX_TRY(mox_bind_stack(b, &a->value, a->heads, a->v_dim, a->rank, err, "layers.%lld.self_attn.unembed_out", i));

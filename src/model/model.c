@@ -43,21 +43,11 @@ static mox_status read_dims(const mox_config *c, mox_dims *d, mox_err *err)
     MOX_TRY(mox_config_int(c, "num_hidden_layers", 1, 4096, &d->n_layers, err));
     MOX_TRY(mox_config_int(c, "hidden_size", 1, 1 << 20, &d->dim, err));
     MOX_TRY(mox_config_int(c, "num_attention_heads", 1, 1 << 16, &d->heads, err));
-    MOX_TRY(mox_config_int_or(c, "num_key_value_heads", 1, 1 << 16, d->heads, &d->kv_heads, err));
     MOX_TRY(mox_config_int_or(c, "max_position_embeddings", 1, 1 << 28, 4096, &d->n_ctx_max, err));
     double eps;
     MOX_TRY(mox_config_real_or(c, "rms_norm_eps", 0, 1, 1e-6, &eps, err));
     d->eps = (float)eps;
-    MOX_TRY(mox_config_expect_string(c, "hidden_act", "silu", err));
-    if (d->heads % d->kv_heads != 0)
-        return mox_fail(err, MOX_E_FORMAT, "%s: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
-                        c->path, (long long)d->heads, (long long)d->kv_heads);
-    if (mox_config_has(c, "head_dim")) return mox_config_int(c, "head_dim", 2, 1 << 16, &d->head_dim, err);
-    if (d->dim % d->heads != 0)
-        return mox_fail(err, MOX_E_FORMAT, "%s: hidden_size %lld is not a multiple of num_attention_heads %lld and there is no head_dim",
-                        c->path, (long long)d->dim, (long long)d->heads);
-    d->head_dim = d->dim / d->heads;
-    return MOX_OK;
+    return mox_config_expect_string(c, "hidden_act", "silu", err);
 }
 
 /* Embedding, head and norms, which have the same names in all families. */
@@ -81,7 +71,6 @@ static void fill_report(mox_model *m)
 {
     mox_inspection *r = &m->report;
     (void)snprintf(r->family, sizeof r->family, "%s", m->config.family);
-    (void)snprintf(r->layout, sizeof r->layout, "%s", m->config.quant.mlx ? "MLX" : "Hugging Face");
     r->n_files = m->tensors.n_files;
     r->n_tensors = m->tensors.n_tensors;
     r->n_layers = m->dims.n_layers;
@@ -107,12 +96,13 @@ static mox_status begin(mox_model *m, const mox_family **family, mox_err *err)
 /* The second half: binding the tensors. */
 static mox_status bind(mox_model *m, const mox_family *family, const mox_model_opts *opts, mox_err *err)
 {
+    if (m->tensors.unlisted && opts && opts->warn) opts->warn(opts->warn_user, m->tensors.unlisted);
     m->layers = MOX_KEEP(m, mox_layer, m->dims.n_layers);
     if (!m->layers) return mox_fail_memory(err, (size_t)m->dims.n_layers * sizeof *m->layers, "layers");
     mox_binder b = {0};
     mox_status status = mox_binder_init(&b, &m->tensors, &m->config, &m->report, err);
+    if (status == MOX_OK) status = family->load(m, &b, err); /* first: it knows best what is wrong with the config */
     if (status == MOX_OK) status = bind_common(m, &b, err);
-    if (status == MOX_OK) status = family->load(m, &b, err);
     if (status == MOX_OK)
         status = mox_binder_finish(&b, m->dims.n_layers, opts ? opts->warn : NULL, opts ? opts->warn_user : NULL, err);
     mox_binder_deinit(&b);

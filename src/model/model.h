@@ -14,7 +14,8 @@
 typedef struct mox_dims {
     int64_t n_vocab, n_layers, n_ctx_max;
     int64_t dim;                        /* D */
-    int64_t heads, kv_heads, head_dim;  /* head_dim 0: the family has its own */
+    int64_t heads;
+    int64_t kv_heads, head_dim; /* of grouped attention (model/gqa.h); 0 in other families */
     float eps;
 } mox_dims;
 
@@ -53,8 +54,8 @@ struct mox_model {
 /* A family: how one model_type becomes layers.  See docs/architecture.md. */
 typedef struct mox_family {
     const char *model_type;
-    /* Reads the configuration and binds every layer; dims, layers and the common
-     * weights are there already. */
+    /* Reads the configuration and binds the blocks of every layer; dims and the array
+     * of layers are there already. */
     mox_status (*load)(mox_model *m, mox_binder *b, mox_err *err);
 } mox_family;
 

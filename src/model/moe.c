@@ -82,6 +82,7 @@ mox_status mox_moe_config(const mox_config *c, mox_moe *sizes, mox_err *err)
 static mox_status bind_stacks(mox_binder *b, mox_expert_weights *x, const mox_moe *e, int64_t dim, long long layer, mox_err *err)
 {
     mox_weight gate, up, down;
+    b->mlx = true;
     MOX_TRY(mox_bind_stack(b, &gate, e->n_experts, e->width, dim, err, "layers.%lld.mlp.switch_mlp.gate_proj", layer));
     MOX_TRY(mox_bind_stack(b, &up, e->n_experts, e->width, dim, err, "layers.%lld.mlp.switch_mlp.up_proj", layer));
     MOX_TRY(mox_bind_stack(b, &down, e->n_experts, dim, e->width, err, "layers.%lld.mlp.switch_mlp.down_proj", layer));

@@ -22,7 +22,6 @@ typedef struct mox_vector {
     mox_extent data;
 } mox_vector;
 
-static inline bool mox_weight_there(const mox_weight *w) { return w->layout.kind != MOX_MAT_NONE; }
 static inline bool mox_vector_there(const mox_vector *v) { return v->type != MOX_DT_NONE; }
 
 /* Rows [row, row + n) of a weight, e.g. one expert of a stack. */

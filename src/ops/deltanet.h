@@ -70,12 +70,15 @@ typedef struct mox_gdn_gates_args {
 } mox_gdn_gates_args;
 mox_status mox_op_gdn_gates(const mox_exec *e, const mox_gdn_gates_args *a, mox_err *err);
 
+/* Tokens that the chunked form takes at a time. */
+enum { MOX_GDN_CHUNK = 16 };
+
 /* The recurrence for n tokens of one sequence.  q, k: k_heads * k_dim, v: v_heads *
  * v_dim elements per token, each with its stride (they may be parts of one
  * stream).  state is updated in place.  n = 0 leaves it.
  * Two operations with these arguments:
  *   gdn_recurrent  token by token.  Unit: (head, v) = h * v_dim + v, a row of S.  R64.
- *   gdn_chunk      16 tokens at a time through the triangular solve; decay
+ *   gdn_chunk      MOX_GDN_CHUNK tokens at a time through the triangular solve; decay
  *                  products by running multiplication, so g = 0 is exact.
  *                  Unit: a head.  R64.
  * Class G between them. */

@@ -61,6 +61,7 @@ struct mox_context {
     mox_expert_store experts;
 
     /* of the running step */
+    bool stepping;
     int32_t *tokens, *pos; /* [n_batch] */
     mox_span *spans;       /* [n_seqs] */
     int32_t *span_segment; /* [n_seqs] */

@@ -43,6 +43,7 @@ int64_t mox_seq_length(const mox_seq *s) { return s->length; }
 
 void mox_seq_reset(mox_seq *s)
 {
+    assert(!s->context->stepping);
     release_pages(s, 0);
     if (recurrent(s)) memset(s->state, 0, state_bytes(s));
     s->length = s->pending = s->n_saved = 0;
@@ -83,6 +84,7 @@ static void return_to(mox_seq *s, int64_t n)
 
 mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err)
 {
+    if (s->context->stepping) return mox_fail(err, MOX_E_ARG, "a sequence cannot be cut while a step is running");
     if (n < 0 || n > s->length)
         return mox_fail(err, MOX_E_ARG, "cannot cut a sequence of %lld tokens to %lld", (long long)s->length, (long long)n);
     const int64_t at = mox_seq_cut_point(s, n);
@@ -93,12 +95,16 @@ mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err)
     return MOX_OK;
 }
 
-void mox_seq_checkpoint(mox_seq *s) { mox_seq_save(s, s->length); }
+void mox_seq_checkpoint(mox_seq *s)
+{
+    assert(!s->context->stepping);
+    mox_seq_save(s, s->length);
+}
 
 /* The checkpoint whose loss costs least: the one with the smallest gap between its
  * neighbours, measured against how far back it lies, so that spacing stays
- * geometric.  The last one at or before the committed length is never chosen: a
- * failing step must be able to return to it. */
+ * geometric.  While a step runs, the last one at or before the committed length is
+ * never chosen: the step must be able to return to it.  -1: there is no other. */
 static int64_t least_missed(const mox_seq *s, int64_t now)
 {
     int64_t best = -1;
@@ -106,8 +112,8 @@ static int64_t least_missed(const mox_seq *s, int64_t now)
     for (int64_t i = 0; i < s->n_saved; i++) {
         const int64_t at = s->checkpoints[i].at;
         const int64_t next = i + 1 < s->n_saved ? s->checkpoints[i + 1].at : now;
-        const bool anchor = at <= s->length && (i + 1 == s->n_saved || next > s->length);
-        if (anchor && s->n_saved > 1) continue;
+        const bool anchor = now > s->length && at <= s->length && (i + 1 == s->n_saved || next > s->length);
+        if (anchor) continue;
         const int64_t before = i > 0 ? s->checkpoints[i - 1].at : 0;
         const double cost = (double)(next - before) / (double)(now - at + MOX_GRID);
         if (best < 0 || cost < best_cost) {
@@ -126,6 +132,7 @@ void mox_seq_save(mox_seq *s, int64_t at)
     assert(s->n_saved == 0 || s->checkpoints[s->n_saved - 1].at < at);
     if (s->n_saved == c->n_checkpoints) {
         const int64_t i = least_missed(s, at);
+        if (i < 0) return;
         const mox_checkpoint gone = s->checkpoints[i];
         memmove(&s->checkpoints[i], &s->checkpoints[i + 1], (size_t)(s->n_saved - i - 1) * sizeof gone);
         s->checkpoints[--s->n_saved] = gone; /* its memory is used again */

@@ -1,11 +1,12 @@
 /* runtime/step.c -- running ragged segments through the model.
  *
  * A step is cut into batches of at most n_batch rows, filled segment after segment.
- * For recurrent models a segment that does not fit is cut on the grid of absolute
- * multiples of GRID, so that states can be saved at positions that do not depend
- * on how a prompt was fed.  Lengths are committed when the whole step has run. */
+ * For recurrent models a batch ends a segment's share at the last absolute multiple
+ * of GRID in it, where the state is saved: every prompt of GRID tokens or more leaves
+ * a state to return to.  Lengths are committed when the whole step has run. */
 #include "runtime/context.h"
 
+#include "base/cancel.h"
 #include "base/size.h"
 
 #include <string.h>
@@ -32,10 +33,9 @@ static mox_status check_segment(const mox_context *c, const mox_segment *segs, i
 /* How many tokens of a segment the batch takes, with room for `room`. */
 static int64_t share_of(const mox_context *c, const mox_segment *g, int64_t room)
 {
-    const int64_t left = g->n - g->seq->pending, at = g->seq->length + g->seq->pending;
-    if (left <= room) return left;
-    const int64_t on_grid = (at + room) / MOX_GRID * MOX_GRID;
-    return c->model->recurrent_floats && on_grid > at ? on_grid - at : room;
+    const int64_t take = mox_min_i64(g->n - g->seq->pending, room), at = g->seq->length + g->seq->pending;
+    const int64_t on_grid = (at + take) / MOX_GRID * MOX_GRID;
+    return c->model->recurrent_floats && on_grid > at ? on_grid - at : take;
 }
 
 /* Fills the batch arrays from what is left of the segments; returns its rows. */
@@ -168,6 +168,7 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
         total += segs[i].n;
     }
     while (done < total) {
+        if (opts && mox_cancelled(opts->cancel)) return mox_fail(err, MOX_E_CANCELLED, "cancelled"); /* nothing touched yet */
         int64_t n_spans;
         const int64_t n = next_batch(c, segs, n_segs, &n_spans);
         MOX_TRY(run_batch(c, segs, n, n_spans, opts, err));
@@ -184,11 +185,15 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
 
 mox_status mox_step(mox_context *c, const mox_segment *segs, int32_t n_segs, const mox_step_opts *opts, mox_err *err)
 {
+    if (c->stepping) return mox_fail(err, MOX_E_ARG, "a step was asked for while one is running");
+    memset(c->has_logits, 0, (size_t)c->n_seqs * sizeof *c->has_logits);
     if (n_segs < 0 || n_segs > c->n_seqs)
         return mox_fail(err, MOX_E_ARG, "a step of %d segments in a context made for %lld sequences", n_segs, (long long)c->n_seqs);
     for (int32_t i = 0; i < n_segs; i++) MOX_TRY(check_segment(c, segs, i, err));
-    memset(c->has_logits, 0, (size_t)c->n_seqs * sizeof *c->has_logits);
+    c->stepping = true;
     const mox_status status = run_step(c, segs, n_segs, opts, err);
+    c->stepping = false;
+    if (status != MOX_OK) memset(c->has_logits, 0, (size_t)c->n_seqs * sizeof *c->has_logits);
     for (int32_t i = 0; i < n_segs; i++) {
         mox_seq *s = segs[i].seq;
         if (status != MOX_OK) {

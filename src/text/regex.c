@@ -1,4 +1,10 @@
-/* text/regex.c -- translation of split patterns and matching with limits. */
+/* text/regex.c -- translation of split patterns and matching with limits.
+ *
+ * PCRE2 limits the backtracking of one attempt, and neither the attempts nor the
+ * characters that a repetition runs over.  So every pattern is compiled with a
+ * callout in front of each of its items, none of which may be optimized away: the
+ * calls and the distances between their places are the steps that are counted.
+ */
 #include "text/regex.h"
 
 #include "base/alloc.h"
@@ -9,17 +15,20 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MATCH_STEPS_MAX = 1000000, MATCH_DEPTH_MAX = 100000, MATCH_HEAP_KIB_MAX = 65536 };
+enum { STEPS_ANYWAY = 1000000, STEPS_PER_BYTE = 64, MATCH_DEPTH_MAX = 100000, MATCH_HEAP_KIB_MAX = 65536 };
 
 struct mox_regex {
     pcre2_general_context *memory;
-    pcre2_match_context *limits;
     pcre2_code *code;
+    size_t n_pattern;
 };
 
 struct mox_regex_match {
     pcre2_general_context *memory;
+    pcre2_match_context *limits;
     pcre2_match_data *data;
+    int64_t steps_left;
+    size_t place; /* where the last step was */
 };
 
 /* ---- translation ------------------------------------------------------------ */
@@ -88,8 +97,10 @@ static mox_status translate_escape(translator *t)
         const char what[] = {'\\', c, '\0'};
         return refuse(t, what);
     }
-    MOX_TRY(put(t, t->in + t->pos, 2));
-    t->pos += 2;
+    const char *close = c == 'x' ? memchr(t->in + t->pos, '}', t->n - t->pos) : NULL;
+    const size_t length = close ? (size_t)(close + 1 - (t->in + t->pos)) : 2;
+    MOX_TRY(put(t, t->in + t->pos, length));
+    t->pos += length;
     return MOX_OK;
 }
 
@@ -101,6 +112,16 @@ static mox_status check_group(const translator *t)
         if (follows(t, known[i])) return MOX_OK;
     }
     return refuse(t, "a special group");
+}
+
+/* Where characters of a repetition are missing, those before them are not counted as
+ * steps. */
+static bool is_long_repetition(const translator *t)
+{
+    size_t end = t->pos + 1;
+    if (t->in[t->pos] != '{') return false;
+    while (end < t->n && t->in[end] >= '0' && t->in[end] <= '9') end++;
+    return end - t->pos > 4;
 }
 
 static mox_status translate_char(translator *t)
@@ -121,6 +142,7 @@ static mox_status translate_char(translator *t)
         MOX_TRY(check_group(t));
         if (c == '^' || c == '$') return refuse(t, "a line anchor");
         if (follows(t, "{,")) return refuse(t, "a repetition without a lower bound");
+        if (is_long_repetition(t)) return refuse(t, "a repetition of 1000 times or more");
         if (follows(t, "}+")) return refuse(t, "'+' after a repetition");
     }
     t->pos++;
@@ -144,20 +166,16 @@ static void regex_free(void *p, void *user)
 static mox_status compile(mox_regex *r, const translator *t)
 {
     r->memory = pcre2_general_context_create(regex_malloc, regex_free, NULL);
-    r->limits = r->memory ? pcre2_match_context_create(r->memory) : NULL;
     pcre2_compile_context *compile_context = r->memory ? pcre2_compile_context_create(r->memory) : NULL;
-    if (!r->limits || !compile_context) {
-        pcre2_compile_context_free(compile_context);
-        return mox_fail_memory(t->err, 0, "a split pattern");
-    }
+    if (!compile_context) return mox_fail_memory(t->err, 0, "a split pattern");
     pcre2_set_newline(compile_context, PCRE2_NEWLINE_LF);
-    pcre2_set_match_limit(r->limits, MATCH_STEPS_MAX);
-    pcre2_set_depth_limit(r->limits, MATCH_DEPTH_MAX);
-    pcre2_set_heap_limit(r->limits, MATCH_HEAP_KIB_MAX);
     int code = 0;
     PCRE2_SIZE at = 0;
-    r->code = pcre2_compile(t->out.data, t->n_out, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at,
-                            compile_context);
+    r->n_pattern = t->n_out;
+    r->code = pcre2_compile(t->out.data, t->n_out,
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT |
+                                PCRE2_NO_START_OPTIMIZE,
+                            &code, &at, compile_context);
     pcre2_compile_context_free(compile_context);
     if (r->code) return MOX_OK;
     if (code == PCRE2_ERROR_HEAP_FAILED) return mox_fail_memory(t->err, 0, "a split pattern");
@@ -188,10 +206,20 @@ void mox_regex_destroy(mox_regex **r)
 {
     if (!*r) return;
     pcre2_code_free((*r)->code);
-    pcre2_match_context_free((*r)->limits);
     pcre2_general_context_free((*r)->memory);
     mox_free(*r);
     *r = NULL;
+}
+
+/* ---- matching --------------------------------------------------------------- */
+
+static int count_step(pcre2_callout_block *block, void *user)
+{
+    mox_regex_match *m = user;
+    const size_t place = block->current_position;
+    m->steps_left -= 1 + (int64_t)(place > m->place ? place - m->place : m->place - place);
+    m->place = place;
+    return m->steps_left < 0 ? PCRE2_ERROR_MATCHLIMIT : 0;
 }
 
 mox_status mox_regex_match_create(mox_regex_match **out, mox_err *err)
@@ -199,25 +227,43 @@ mox_status mox_regex_match_create(mox_regex_match **out, mox_err *err)
     mox_regex_match *m = mox_alloc_array(1, sizeof *m);
     if (m) m->memory = pcre2_general_context_create(regex_malloc, regex_free, NULL);
     if (m && m->memory) m->data = pcre2_match_data_create(1, m->memory);
+    if (m && m->data) m->limits = pcre2_match_context_create(m->memory);
     *out = m;
-    if (m && m->data) return MOX_OK;
-    mox_regex_match_destroy(out);
-    return mox_fail_memory(err, sizeof *m, "matching a split pattern");
+    if (!m || !m->limits) {
+        mox_regex_match_destroy(out);
+        return mox_fail_memory(err, sizeof *m, "matching a split pattern");
+    }
+    m->steps_left = STEPS_ANYWAY;
+    pcre2_set_match_limit(m->limits, UINT32_MAX); /* steps are counted instead */
+    pcre2_set_depth_limit(m->limits, MATCH_DEPTH_MAX);
+    pcre2_set_heap_limit(m->limits, MATCH_HEAP_KIB_MAX);
+    pcre2_set_callout(m->limits, count_step, m);
+    return MOX_OK;
 }
 
 void mox_regex_match_destroy(mox_regex_match **m)
 {
     if (!*m) return;
+    pcre2_match_context_free((*m)->limits);
     pcre2_match_data_free((*m)->data);
     pcre2_general_context_free((*m)->memory);
     mox_free(*m);
     *m = NULL;
 }
 
+/* An attempt whose alternatives all fail at once takes no more than a step for each
+ * byte of the pattern; what comes on top is backtracking, and attempts that run far
+ * into the text. */
+void mox_regex_grant(const mox_regex *r, mox_regex_match *m, size_t n)
+{
+    m->steps_left += (int64_t)(n * (STEPS_PER_BYTE + r->n_pattern));
+}
+
 mox_status mox_regex_find(const mox_regex *r, mox_regex_match *m, const unsigned char *text, size_t n, size_t from,
                           size_t *begin, size_t *end, mox_err *err)
 {
-    const int found = pcre2_match(r->code, text, n, from, PCRE2_NO_UTF_CHECK, m->data, r->limits);
+    m->place = from;
+    const int found = pcre2_match(r->code, text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->limits);
     *begin = *end = n;
     if (found >= 0) {
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(m->data);
@@ -231,10 +277,9 @@ mox_status mox_regex_find(const mox_regex *r, mox_regex_match *m, const unsigned
     case PCRE2_ERROR_MATCHLIMIT:
     case PCRE2_ERROR_DEPTHLIMIT:
     case PCRE2_ERROR_HEAPLIMIT:
-        return mox_fail(err, MOX_E_UNSUPPORTED,
-                        "the tokenizer's split pattern takes more than %d steps at byte %zu of this text: "
-                        "shorten the text there",
-                        (int)MATCH_STEPS_MAX, from);
+        return mox_fail(err, MOX_E_LIMIT,
+                        "the split pattern of this model's tokenizer is not one that moxie has a scanner for, and it "
+                        "is too slow for this text: shorten the long runs of like characters in it");
     default: return mox_fail(err, MOX_E_UNSUPPORTED, "the tokenizer's split pattern fails on this text (%d)", found);
     }
 }

@@ -100,7 +100,6 @@ static mox_status find_match(const run *r, const mox_split_stage *stage, const u
         if (at) *end = (*begin = (size_t)(at - text)) + stage->n_literal;
         return MOX_OK;
     }
-    if (!r->scratch->match) MOX_TRY(mox_regex_match_create(&r->scratch->match, r->err));
     return mox_regex_find(stage->regex, r->scratch->match, text, n, from, begin, end, r->err);
 }
 
@@ -123,6 +122,10 @@ static mox_status run_stage(const run *r, int i, const unsigned char *text, size
     if (i == r->split->n) return r->piece(r->user, text, n, r->err);
     const mox_split_stage *stage = &r->split->stage[i];
     if (stage->prefix_space) return run_spaced(r, i, text, n);
+    if (stage->regex) {
+        if (!r->scratch->match) MOX_TRY(mox_regex_match_create(&r->scratch->match, r->err));
+        mox_regex_grant(stage->regex, r->scratch->match, n);
+    }
     size_t done = 0, from = 0;
     while (from < n) {
         size_t begin, end;

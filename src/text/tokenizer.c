@@ -103,6 +103,25 @@ bool mox_tokenizer_is_special(const mox_tokenizer *t, int32_t id)
     return e && e->special;
 }
 
+int32_t mox_stop_id(const mox_generation *g, const mox_tokenizer *t, int32_t i)
+{
+    if (i < g->n_stop_ids) return g->stop_ids[i];
+    if (i > g->n_stop_ids || !t) return -1;
+    for (int32_t j = 0; j < g->n_stop_ids; j++) {
+        if (g->stop_ids[j] == t->eos_id) return -1;
+    }
+    return t->eos_id;
+}
+
+bool mox_is_stop(const mox_generation *g, const mox_tokenizer *t, int32_t id)
+{
+    int32_t stop;
+    for (int32_t i = 0; (stop = mox_stop_id(g, t, i)) >= 0; i++) {
+        if (stop == id) return true;
+    }
+    return false;
+}
+
 /* ---- encoding --------------------------------------------------------------- */
 
 typedef struct encoder {

@@ -7,6 +7,8 @@
  */
 #include "text/tokenizer_parse.h"
 
+#include "base/plant.h"
+
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -24,13 +26,7 @@ static mox_status parse_token(const mox_tokenizer_parser *p, mox_json_reader *r,
         return mox_fail(err, MOX_E_FORMAT, "%s: model.vocab has a token of %zu bytes; tokens have 1 to %d", p->name,
                         key->n, (int)MOX_VOCAB_TEXT_MAX);
     }
-#ifdef MOX_PLANT_OVERFLOW /* a test plant: tests/fuzz/planted proves that the fuzzer finds it */
-    if (key->n > 16) {
-        char *plant = mox_alloc(1);
-        if (plant) plant[1] = 0;
-        mox_free(plant);
-    }
-#endif
+    MOX_PLANT(key->n > 16);
     const mox_token_kind kind = mox_vocab_unspell(key->text, key->n, bytes, &n);
     MOX_TRY(mox_json_next(r, &value, err));
     if (!mox_json_token_int(&value, &id)) {

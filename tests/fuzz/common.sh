@@ -28,8 +28,9 @@ parser_of() {
 build() {
     local folder=$1 args=$2 goals=() name
     if [ ! -f "$folder/build.ninja" ]; then
-        CC=clang meson setup "$folder" "$root" -Dfuzz=true -Db_lundef=false "-Dc_args=$args" "-Dc_link_args=$args" >"$work/setup" ||
-            { cat "$work/setup"; return 1; }
+        # From $work: the compiler check of a coverage build leaves its profile where it runs.
+        (cd "$work" && CC=clang meson setup "$folder" "$root" -Dfuzz=true -Db_lundef=false \
+            "-Dc_args=$args" "-Dc_link_args=$args" >setup) || { cat "$work/setup"; return 1; }
     fi
     for name in $(targets); do goals+=("tests/fuzz/fuzz_$name"); done
     ninja -C "$folder" "${goals[@]}" >"$work/ninja" || { cat "$work/ninja"; return 1; }

@@ -54,10 +54,8 @@ static void look_up(const mox_config *c, const char *key)
     const char *s = "";
     if (mox_config_int(c, key, 1, 10, &i, &err) == MOX_OK) promise(i >= 1 && i <= 10 && mox_config_has(c, key));
     if (mox_config_int_or(c, key, 1, 10, 3, &i, &err) == MOX_OK) promise(i >= 1 && i <= 10);
-    if (mox_config_real(c, key, 0.5, 10, &r, &err) == MOX_OK) promise(r >= 0.5 && r <= 10);
     if (mox_config_real_or(c, key, 0.5, 10, 3, &r, &err) == MOX_OK) promise(r >= 0.5 && r <= 10);
     (void)mox_config_bool_or(c, key, true, &b, &err);
-    if (mox_config_string_or(c, key, "", &s, &err) == MOX_OK) promise(s != NULL);
     (void)mox_config_expect_string(c, key, "silu", &err);
     (void)mox_config_expect_bool(c, key, true, &err);
     if (mox_config_string_at(c, key, 1, 2, &s, &err) == MOX_OK) promise(s != NULL);

@@ -29,16 +29,14 @@ KL_DEFAULT = 1e-5                   # per token, of the default mode
 SURE = 0.05                         # a greedy token with a smaller margin may fall the other way in default mode
 SHORT = 64                          # tokens; where time is short only prompts below this run in small steps
 REF_FLAGS = ("--isa", "ref", "--exact")
+MODELS = {"demo", "demo-qwen3", "demo-qwen3-moe", "demo-deepseek-v3"}
+FIXTURES = {"qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "deepseek_v3", "deepseek_v3_noqlora"}
 MODES = {"prefill": (), "step": ("--step",), "chunk 1": ("--chunk", 1), "chunk 7": ("--chunk", 7),
          "chunk 64": ("--chunk", 64)}
 
 
 class Mismatch(Exception):
     """The program's answer is wrong."""
-
-
-class Skip(Exception):
-    pass
 
 
 @dataclass
@@ -53,6 +51,8 @@ class World:
     def __init__(self, program, scratch, models, fixtures, quick):
         self.engine, self.scratch = Engine(program, scratch), scratch
         self.models, self.fixtures, self.quick = models, fixtures, quick
+        if {m.name for m in models} != MODELS or {f.name for f in fixtures} != FIXTURES:
+            raise ValueError("the checkpoints of the suite are not all there")
 
     def fixture(self, name):
         return next(p for p in self.fixtures if p.name == name)
@@ -86,6 +86,8 @@ def prompts_of(directory, longest=None):
         prompt = Prompt(p.rstrip("."), golden.read(p + "ids"), golden.read(p + "logits"), greedy, margin)
         if longest is None or len(prompt.fed) < longest:
             prompts.append(prompt)
+    if not prompts:
+        raise ValueError(f"{directory}: no golden prompts")
     return prompts
 
 
@@ -119,6 +121,8 @@ def check_greedy(prompt, logits, tolerance):
 
 def check_golden(world, model, prompts, tolerance, flags):
     worst, tokens = 0.0, 0
+    if not prompts:
+        raise Mismatch("there is no prompt to run")
     for prompt in prompts:
         logits = world.engine.logits(model, prompt.fed, *flags)
         error = relative(golden_rows(prompt, logits), prompt.logits)

@@ -90,7 +90,8 @@ def write_file(path, tensors, odd=None):
         tensors = {PAD + Path(path).stem: Tensor("U8", np.zeros(5, "u1")), **tensors}
     header, offset = {"__metadata__": {"format": "mlx" if odd else "pt"}}, 0
     for name, t in tensors.items():
-        header[name] = {"dtype": t.dtype, "shape": list(t.array.shape), "data_offsets": [offset, offset + t.array.nbytes]}
+        header[name] = {"dtype": t.dtype, "shape": list(t.array.shape),
+                        "data_offsets": [offset, offset + t.array.nbytes]}
         offset += t.array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8) + b" " * (odd == "header")

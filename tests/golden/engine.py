@@ -1,5 +1,5 @@
-"""Runs the program under test. Every call checks its exit code and that nothing came out on standard error, which is
-where sanitizers complain; -q keeps everything else away from there."""
+"""Runs the program under test. Every call checks its exit code and that nothing came out on standard error, where
+sanitizers complain; -q keeps everything else away from there."""
 import json
 import os
 import subprocess
@@ -35,7 +35,8 @@ class Engine:
         with tempfile.NamedTemporaryFile("w", dir=self.scratch, suffix=".ids") as tokens:
             tokens.write(" ".join(map(str, ids)))
             tokens.flush()
-            out = self.call("logits", "-m", model, "--tokens", tokens.name, "--out", "-", "-q", "-t", threads, *flags)
+            out = self.call("logits", "-m", model, "--tokens", tokens.name, "--out", "-", "-q", "-t", threads,
+                            *flags)
         return np.frombuffer(out, "<f4").reshape(len(ids), -1)
 
     def generate(self, model, prompt, n, *flags):
@@ -43,6 +44,9 @@ class Engine:
         out = self.call("run", "-m", model, "-f", "-", "--raw", "--special", "--temp", 0, "--json", "-q", "-t", 1,
                         "-n", n, *flags, stdin=prompt)
         return json.loads(out)
+
+    def has_sanitizers(self):
+        return b"undefined" in self.call("version")
 
     def inspect(self, model):
         return json.loads(self.call("inspect", "-m", model, "--json", "-q"))

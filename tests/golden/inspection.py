@@ -1,6 +1,6 @@
 """What `moxie inspect --json` must say of a checkpoint, counted from its tensors.
 
-Names and shapes decide wherever they can; the configuration only gives what no shape shows (experts per token, heads).
+Names and shapes decide wherever they can; the configuration gives what no shape shows (experts per token, heads).
 """
 import math
 import re
@@ -50,6 +50,12 @@ class Parts:
 EXPERTS = r"\.mlp\.(switch_mlp|experts)\."
 
 
+def layout(parts, config):
+    conv = parts.shape(r"conv1d\.weight$")
+    mlx = "quantization" in config or any("switch_mlp" in n or n.startswith("language_model.") for n in parts.used)
+    return "MLX" if mlx or (conv and conv[-1] == 1) else "Hugging Face"
+
+
 def expected(directory, config):
     parts, text = Parts(directory, config), text_config(config)
     size = lambda name: parts.used[name][4]
@@ -62,7 +68,7 @@ def expected(directory, config):
     n_experts = router[0] if router else 0
     active = text["num_experts_per_tok"] if router else 0
     want = {
-        "family": family(config), "layout": "MLX" if "quantization" in config else "Hugging Face",
+        "family": family(config), "layout": layout(parts, config),
         "n_files": len(parts.ckpt.files.files), "n_tensors": len(parts.ckpt.files.entries),
         "n_tensors_skipped": len(parts.skipped), "n_layers": parts.layers, "n_vocab": text["vocab_size"],
         "d_model": parts.shape(re.escape(parts.ckpt.prefix) + r"norm\.weight$")[0],

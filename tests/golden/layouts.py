@@ -25,7 +25,7 @@ class Recipe:
     bits: int = 4
     group: int = 64
     scales: str = "BF16"
-    overrides: dict = field(default_factory=dict)    # regex on the module path -> (bits, group) or False; first match
+    overrides: dict = field(default_factory=dict)    # regex on the path -> (bits, group) or False; first match
     split_kv: bool = False                           # deepseek_v3: embed_q and unembed_out instead of kv_b_proj
     junk: bool = False                               # tensors of parts that a text model does not run
 
@@ -55,9 +55,11 @@ def junk_for(config, mlx):
     big = lambda *shape: encode(np.full(shape, 1e3), "BF16")
     if kind in HYBRID:
         vision = "vision_tower." if mlx else "model.visual."
-        junk = {"mtp.fc.weight": big(h, 2 * h), "mtp.norm.weight": big(h), "mtp.layers.0.input_layernorm.weight": big(h)}
+        junk = {"mtp.fc.weight": big(h, 2 * h), "mtp.norm.weight": big(h),
+                "mtp.layers.0.input_layernorm.weight": big(h)}
         if kind != "qwen3_next":
-            junk |= {vision + "patch_embed.proj.weight": big(8, 3, 2, 4, 4), vision + "blocks.0.norm1.bias": big(8)}
+            junk |= {vision + "patch_embed.proj.weight": big(8, 3, 2, 4, 4),
+                     vision + "blocks.0.norm1.bias": big(8)}
         return junk
     if kind == "deepseek_v3":
         last = text["num_hidden_layers"]

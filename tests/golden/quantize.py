@@ -27,7 +27,7 @@ def pack_codes(codes, bits):
 
 
 def affine_codes(w, bits, group):
-    """-> codes [..., in] uint8, scales and biases [..., in/group] in float32, not yet rounded to their stored type."""
+    """-> codes [..., in] uint8, scales and biases [..., in/group] in float32, not rounded to their stored type."""
     g = np.asarray(w, np.float32).reshape(*w.shape[:-1], -1, group)
     n, one = np.float32(2 ** bits - 1), np.float32(1)
     high, low = g.max(-1, keepdims=True), g.min(-1, keepdims=True)

@@ -103,7 +103,7 @@ class Config(dict):
 
     def window(self, layer):
         """Sliding-window length of a layer's attention, or None."""
-        if self.hybrid or not self.get("use_sliding_window"):
+        if self.family != "qwen3" or not self.get("use_sliding_window"):
             return None
         sliding = layer >= self.get("max_window_layers", 0)
         if self.get("layer_types"):
@@ -400,7 +400,7 @@ class Model:
         if cfg.family == "deepseek_v3":
             return route_sigmoid(logits, self.ckpt.plain(path + "gate.e_score_correction_bias"), k, cfg["n_group"],
                                  cfg["topk_group"], cfg["norm_topk_prob"], cfg["routed_scaling_factor"])
-        return route_softmax(logits, k, cfg.family == "qwen3_5_moe" or cfg.get("norm_topk_prob", True))
+        return route_softmax(logits, k, cfg.family == "qwen3_5_moe" or cfg["norm_topk_prob"])
 
     def run_expert(self, x, path, e):
         c = self.ckpt

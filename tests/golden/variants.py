@@ -53,7 +53,8 @@ def weights_in_f32(config, tensors):
 
 def attention_biases(config, tensors):
     for name in [n for n in tensors if re.search(r"self_attn\.[qkvo]_proj\.weight$", n)]:
-        tensors[name.replace(".weight", ".bias")] = encode(noise(len(tensors[name].array), 0.3, len(name)), "BF16")
+        bias = noise(len(tensors[name].array), 0.3, len(name))
+        tensors[name.replace(".weight", ".bias")] = encode(bias, "BF16")
     return {**config, "attention_bias": True}, tensors
 
 
@@ -85,7 +86,7 @@ def every_second_layer_sparse(config, tensors):
 
 
 def experts_that_tie(config, tensors):
-    """Router rows (and selection biases) in equal pairs and an odd number of experts per token: the lower index must win."""
+    """Router rows (and selection biases) in equal pairs, an odd number of experts per token: the lower index wins."""
     for name in [n for n in tensors if n.endswith(("mlp.gate.weight", "e_score_correction_bias"))]:
         rows = tensors[name].array.copy()
         rows[1::2] = rows[0::2]
@@ -115,7 +116,8 @@ def yarn_not_truncated(config, tensors):
 
 
 def yarn_with_two_scales(config, tensors):
-    return {**config, "rope_parameters": {**config["rope_parameters"], "mscale": 0.7, "mscale_all_dim": 1.3}}, tensors
+    rope = {**config["rope_parameters"], "mscale": 0.7, "mscale_all_dim": 1.3}
+    return {**config, "rope_parameters": rope}, tensors
 
 
 def old_style_rope(config, tensors):
@@ -202,7 +204,8 @@ def all_scales_of_a_matrix_off(config, tensors):
 
 
 def one_selection_bias_off(config, tensors):
-    return config, changed(tensors, r"layers\.1\.mlp\.gate\.e_score_correction_bias$", at(2, lambda b: b + np.float32(0.05)))
+    bias = r"layers\.1\.mlp\.gate\.e_score_correction_bias$"
+    return config, changed(tensors, bias, at(2, lambda b: b + np.float32(0.05)))
 
 
 def norm_shifted_twice(config, tensors):
@@ -215,7 +218,8 @@ def norm_not_shifted(config, tensors):
 
 def one_tap_off(config, tensors):
     """One tap of one channel of a convolution 1 % off."""
-    return config, changed(tensors, r"layers\.0\.linear_attn\.conv1d\.weight$", at(3, lambda w: w * np.float32(1.01)))
+    conv = r"layers\.0\.linear_attn\.conv1d\.weight$"
+    return config, changed(tensors, conv, at(3, lambda w: w * np.float32(1.01)))
 
 
 def experts_exchanged(config, tensors):
@@ -235,7 +239,8 @@ MISTAKES = [  # those that --exact must show
     ("qwen3_5", norm_shifted_twice), ("demo", norm_not_shifted), ("qwen3_5_moe", one_tap_off),
     ("qwen3_moe", experts_exchanged), ("qwen3_5_moe", norm_epsilon_off),
 ]
-SMALL_MISTAKES = [("qwen3_next", key_norm_gain_off), ("demo-qwen3", one_scale_off)]     # those for the reference kernels
+# below what --exact shows: those that the reference kernels must show
+SMALL_MISTAKES = [("qwen3_next", key_norm_gain_off), ("demo-qwen3", one_scale_off)]
 
 
 def exchange_rows(tensors, module, a, b):
@@ -255,4 +260,5 @@ def one_code_off(tensors):
 
 
 def one_block_off(tensors):
-    return changed(tensors, r"layers\.0\.self_attn\.o_proj\.weight_scale_inv$", at(1, lambda s: s * np.float32(1.001)))
+    scale = r"layers\.0\.self_attn\.o_proj\.weight_scale_inv$"
+    return changed(tensors, scale, at(1, lambda s: s * np.float32(1.001)))

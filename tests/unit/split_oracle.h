@@ -29,6 +29,7 @@ static int oracle_mark(oracle *o, const char *pattern, unsigned bit, const unsig
     mox_regex *r;
     size_t begin = 0, end = 0;
     if (mox_regex_create(&r, "oracle", pattern, strlen(pattern), NULL) != MOX_OK) return -1;
+    mox_regex_grant(r, o->match, n);
     while (end < n && mox_regex_find(r, o->match, all, n, end, &begin, &end, NULL) == MOX_OK) {
         uint32_t cp;
         while (begin < end) {
@@ -91,6 +92,7 @@ static int oracle_agrees(const oracle *o, uint32_t cp)
  * where they part, or -1 when they never do. */
 static long oracle_compare(oracle *o, int i, const unsigned char *text, size_t n)
 {
+    mox_regex_grant(o->regex[i], o->match, n);
     for (size_t at = 0; at < n;) {
         uint32_t cp;
         size_t begin = at, length = 0, r_begin, r_end;

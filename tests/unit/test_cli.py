@@ -69,6 +69,22 @@ class Case(unittest.TestCase):
                 f.write(content)
         return path
 
+    def copy_demo(self, **files):
+        """The demo model with changed files: tokenizer=f changes tokenizer.json by f(its contents)."""
+        folder = self.path("model")
+        os.makedirs(folder)
+        for name in os.listdir(DEMO):
+            os.symlink(os.path.join(DEMO, name), os.path.join(folder, name))
+        for name, change in files.items():
+            path = os.path.join(folder, name + ".json")
+            with open(path) as f:
+                content = json.load(f)
+            change(content)
+            os.remove(path)
+            with open(path, "w") as f:
+                json.dump(content, f)
+        return folder
+
     def says(self, result, code, *words):
         """One sentence that begins with "moxie: " and holds the words; nothing on stdout."""
         text = result.stderr.decode()
@@ -236,6 +252,64 @@ class Models(Case):
         self.assertEqual(facts["generation"]["stop_ids"], generation["eos_token_id"])
         self.assertAlmostEqual(facts["generation"]["temperature"], generation["temperature"], places=6)
 
+    def test_stop_ids_are_those_of_all_files(self):
+        def ids(folder):
+            return json.loads(self.good(moxie("inspect", "-m", folder, "--json")))["generation"]["stop_ids"]
+        folder = self.copy_demo(tokenizer_config=lambda c: c.update(eos_token="<think>"))
+        own = int(self.good(moxie("tokenize", "-m", folder, "--special", "-p", "<think>")))
+        self.assertNotIn(own, ids(DEMO))
+        self.assertEqual(ids(folder), ids(DEMO) + [own])
+        self.assertIn("%d <think>" % own, self.good(moxie("inspect", "-m", folder)).decode().split("stop ids")[1])
+
+    def checkpoint(self, name, config, shapes):
+        """A checkpoint of zeros in BF16."""
+        folder = self.path(name)
+        os.makedirs(folder)
+        header, at = {}, 0
+        for tensor, shape in shapes.items():
+            size = 2
+            for n in shape:
+                size *= n
+            header[tensor] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header).encode()
+        self.path(name + "/model.safetensors", struct.pack("<Q", len(text)) + text + bytes(at))
+        self.path(name + "/config.json", json.dumps(config).encode())
+        return folder
+
+    def test_the_layout_is_that_of_the_tensors(self):
+        sizes = {"vocab_size": 8, "num_hidden_layers": 1, "hidden_size": 4, "num_attention_heads": 1, "head_dim": 4,
+                 "intermediate_size": 4, "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "rope_theta": 1e4}
+        experts = {**sizes, "model_type": "qwen3_moe", "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4}
+        linear = {**sizes, "model_type": "qwen3_5", "head_dim": 8, "layer_types": ["linear_attention"], "linear_num_key_heads": 1,
+                  "linear_num_value_heads": 1, "linear_key_head_dim": 4, "linear_value_head_dim": 4,
+                  "linear_conv_kernel_dim": 2}
+        square, row = [4, 4], [4]
+        common = {"embed_tokens.weight": [8, 4], "norm.weight": row, "layers.0.input_layernorm.weight": row,
+                  "layers.0.post_attention_layernorm.weight": row}
+        attention = {"layers.0.self_attn.%s.weight" % n: square for n in ("q_proj", "k_proj", "v_proj", "o_proj")}
+        attention |= {"layers.0.self_attn.%s_norm.weight" % n: row for n in "qk"}
+        dense = {"layers.0.mlp.%s_proj.weight" % n: square for n in ("gate", "up", "down")}
+        single = {"layers.0.mlp.experts.%d.%s_proj.weight" % (e, n): square for e in (0, 1) for n in ("gate", "up", "down")}
+        stacked = {"layers.0.mlp.switch_mlp.%s_proj.weight" % n: [2, 4, 4] for n in ("gate", "up", "down")}
+        router = {"layers.0.mlp.gate.weight": [2, 4]}
+        delta = {"in_proj_qkv.weight": [12, 4], "in_proj_z.weight": square, "in_proj_b.weight": [1, 4], "in_proj_a.weight": [1, 4],
+                 "A_log": [1], "dt_bias": [1], "norm.weight": row, "out_proj.weight": square}
+        delta = {"layers.0.linear_attn." + n: shape for n, shape in delta.items()} | dense
+        conv = "layers.0.linear_attn.conv1d.weight"
+        plain = {**sizes, "model_type": "qwen3"}
+        for name, prefix, layout, config, shapes in (
+                ("dense", "model.", "Hugging Face", plain, attention | dense),
+                ("prefix", "language_model.model.", "MLX", plain, attention | dense),
+                ("experts", "model.", "Hugging Face", experts, attention | router | single),
+                ("stacked", "model.", "MLX", experts, attention | router | stacked),
+                ("linear", "model.language_model.", "Hugging Face", linear, delta | {conv: [12, 1, 2]}),
+                ("turned", "model.language_model.", "MLX", linear, delta | {conv: [12, 2, 1]})):
+            with self.subTest(name=name):
+                folder = self.checkpoint(name, config, {prefix + n: shape for n, shape in (common | shapes).items()})
+                r = moxie("inspect", "-m", folder, "--json")
+                self.assertEqual((json.loads(self.good(r))["layout"], r.stderr), (layout, b""))
+
     def test_inspect_without_a_tokenizer(self):
         for name in os.listdir(DEMO):
             if not name.startswith("tokenizer"):
@@ -279,6 +353,18 @@ class Tokenize(Case):
         plain, special = self.encode(b"<|im_end|>"), self.encode(b"<|im_end|>", "--special")
         self.assertEqual(len(special.split()), 1)
         self.assertGreater(len(plain.split()), 1)
+
+    def test_a_pattern_without_a_scanner(self):
+        def slow(content):
+            content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = \
+                r"[a-z]+(?=X)|\s*[\r\n]+|\s+(?!\S)|\s+|."
+        folder = self.copy_demo(tokenizer=slow)
+        spaces = b" " * (1 << 20)
+        ids = self.good(moxie("tokenize", "-m", folder, stdin=spaces))
+        self.assertEqual(self.good(moxie("tokenize", "-m", folder, "--decode", stdin=ids)), spaces)
+        start = time.monotonic()
+        self.says(moxie("tokenize", "-m", folder, stdin=b"a" * 20000), 1, "split pattern", "too slow")
+        self.assertLess(time.monotonic() - start, 5)
 
     def test_a_folder_with_only_the_tokenizer(self):
         shutil.copy(os.path.join(DEMO, "tokenizer.json"), self.dir)
@@ -496,6 +582,7 @@ class Logits(Case):
 
 
 class Eval(Case):
+    BOS = "ing"
     TEXT = (QUESTION + "The capital of France is Paris.<|im_end|>\n") * 3
 
     def evaluate(self, *args, text=TEXT):
@@ -539,6 +626,35 @@ class Eval(Case):
         page = self.good(moxie("eval", "-m", DEMO, "-q", "-p", "one two three", "--against", "exact")).decode()
         for word in ("perplexity", "against exact", "KL", "top-1"):
             self.assertIn(word, page)
+
+    def test_a_bos_that_merging_does_not_make(self):
+        """It is one id all the same, once in front of every window."""
+        def unmerge(content):
+            content["model"]["merges"] = [m for m in content["model"]["merges"] if "".join(m) != self.BOS]
+        folder = self.copy_demo(tokenizer=unmerge, tokenizer_config=lambda c: c.update(bos_token=self.BOS, add_bos_token=True))
+        with open(os.path.join(folder, "tokenizer.json")) as f:
+            bos = json.load(f)["model"]["vocab"][self.BOS]
+        pieces = self.good(moxie("tokenize", "-m", folder, "-p", self.BOS)).split()
+        self.assertGreater(len(pieces), 1)
+        text = "one two three four five"
+        n = len(self.good(moxie("tokenize", "-m", folder, "-p", text)).split())
+        self.says(moxie("eval", "-m", folder, "-p", text, "-c", "1"), 2, "at least 2")
+        for c in (2, 4, 1000):
+            o = json.loads(self.good(moxie("eval", "-m", folder, "-p", text, "-q", "--json", "-c", str(c))))
+            self.assertEqual((o["tokens"], o["predicted"], o["windows"]), (n, n, -(-n // (c - 1))))
+        o = json.loads(self.good(moxie("run", "-m", folder, "--raw", "-p", text, "-q", "--json", "-n", "0")))
+        self.assertEqual(o["prompt_tokens"], n + 1)
+        # the first window of 2 is what `logits` says of BOS and the first token
+        first = self.good(moxie("tokenize", "-m", folder, "-p", "one")).split()[0]
+        raw = self.good(moxie("logits", "-m", folder, "--tokens", "-", "--out", "-", stdin=b"%d %s" % (bos, first)))
+        row = struct.unpack_from("<%df" % (len(raw) // 8), raw)
+        from math import exp, log
+        top = max(row)
+        nll = top + log(sum(exp(x - top) for x in row)) - row[int(first)]
+        o = json.loads(self.good(moxie("eval", "-m", folder, "-p", self.good(moxie(
+            "tokenize", "-m", folder, "--decode", "-p", first.decode())).decode(), "-q", "--json", "-c", "2")))
+        self.assertEqual(o["predicted"], 1)
+        self.assertAlmostEqual(o["nll"], nll, delta=1e-4)
 
     def test_refusals(self):
         self.says(moxie("eval", "-m", DEMO, "-p", ""), 2, "nothing to predict")

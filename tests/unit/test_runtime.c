@@ -9,11 +9,13 @@
 #include "base/alloc.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -270,7 +272,7 @@ static void test_states_are_saved_on_the_grid_and_thinned(void **state)
 static void raise_flag(void *user, int64_t done, int64_t total)
 {
     (void)done, (void)total;
-    ((mox_cancel *)user)->raised = 1;
+    mox_cancel_raise(user);
 }
 
 static void test_cancelled_step_leaves_sequences_usable(void **state)
@@ -297,6 +299,117 @@ static void test_cancelled_step_leaves_sequences_usable(void **state)
         else assert_same(mox_logits_row(c, 0), want);
         mox_context_destroy(&c);
     }
+}
+
+static void test_a_flag_raised_before_the_step_costs_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_err err;
+        mox_context *c = new_context(models[i], (mox_context_opts){0});
+        mox_seq *s = new_seq(c);
+        step(c, s, prompt, 10);
+        mox_cancel cancel = {0};
+        mox_cancel_raise(&cancel);
+        const mox_segment g = {.seq = s, .tokens = prompt + 10, .n = 1, .want = MOX_WANT_LAST};
+        assert_int_equal(mox_step(c, &g, 1, &(mox_step_opts){.cancel = &cancel}, &err), MOX_E_CANCELLED);
+        assert_int_equal(mox_seq_length(s), 10); /* also with recurrent layers: nothing had begun */
+        mox_context_destroy(&c);
+    }
+}
+
+static void *raise_soon(void *user)
+{
+    usleep(20000);
+    mox_cancel_raise(user);
+    return NULL;
+}
+
+static void test_cancel_from_another_thread(void **state)
+{
+    (void)state;
+    mox_err err;
+    mox_context *c = new_context(models[1], (mox_context_opts){.n_batch = 1});
+    mox_seq *s = new_seq(c);
+    mox_cancel cancel = {0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, raise_soon, &cancel), 0);
+    mox_status status = MOX_OK;
+    while (status == MOX_OK) {
+        mox_seq_reset(s);
+        const mox_segment g = {.seq = s, .tokens = prompt, .n = PROMPT};
+        status = mox_step(c, &g, 1, &(mox_step_opts){.cancel = &cancel}, &err);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(status, MOX_E_CANCELLED);
+    assert_int_equal(mox_seq_length(s), 0);
+    mox_context_destroy(&c);
+}
+
+static void test_the_only_checkpoint_outlives_a_failing_step(void **state)
+{
+    (void)state;
+    mox_err err;
+    mox_context *c = new_context(models[0], (mox_context_opts){.n_batch = 64, .n_checkpoints = 1});
+    mox_seq *s = new_seq(c);
+    step(c, s, prompt, 20);
+    mox_seq_checkpoint(s);
+    mox_cancel cancel = {0}; /* raised after the first batch, which ended on the grid */
+    const mox_segment g = {.seq = s, .tokens = prompt + 20, .n = 150, .want = MOX_WANT_LAST};
+    const mox_step_opts opts = {.cancel = &cancel, .progress = raise_flag, .progress_user = &cancel};
+    assert_int_equal(mox_step(c, &g, 1, &opts, &err), MOX_E_CANCELLED);
+    assert_int_equal(mox_seq_length(s), 20);
+    mox_context_destroy(&c);
+}
+
+static void test_a_prompt_leaves_a_state_on_the_grid(void **state)
+{
+    (void)state;
+    mox_context *c = new_context(models[0], (mox_context_opts){0});
+    mox_seq *s = new_seq(c);
+    step(c, s, prompt, 150); /* less than a batch */
+    assert_int_equal(mox_seq_cut_point(s, 149), 128);
+    mox_context_destroy(&c);
+}
+
+static void test_failed_steps_leave_no_logits(void **state)
+{
+    (void)state;
+    mox_err err;
+    mox_context *c = new_context(models[1], (mox_context_opts){.n_seqs = 2, .n_batch = 8});
+    mox_seq *a = new_seq(c), *b = new_seq(c);
+    mox_cancel cancel = {0}; /* raised when the first segment is done and the second is not */
+    const mox_segment g[2] = {{.seq = a, .tokens = prompt, .n = 4, .want = MOX_WANT_LAST},
+                              {.seq = b, .tokens = prompt, .n = 60, .want = MOX_WANT_LAST}};
+    const mox_step_opts opts = {.cancel = &cancel, .progress = raise_flag, .progress_user = &cancel};
+    assert_int_equal(mox_step(c, g, 2, &opts, &err), MOX_E_CANCELLED);
+    assert_null(mox_logits_row(c, 0));
+    step(c, a, prompt, 4);
+    assert_non_null(mox_logits_row(c, 0));
+    assert_int_equal(mox_step(c, &(mox_segment){.seq = NULL, .n = 1}, 1, NULL, &err), MOX_E_ARG);
+    assert_null(mox_logits_row(c, 0));
+    mox_context_destroy(&c);
+}
+
+static void step_again(void *user, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    mox_err err;
+    mox_seq *s = user;
+    assert_int_equal(mox_step(s->context, NULL, 0, NULL, &err), MOX_E_ARG);
+    assert_int_equal(mox_seq_cut(s, 0, &err), MOX_E_ARG);
+}
+
+static void test_callbacks_cannot_step_or_cut(void **state)
+{
+    (void)state;
+    mox_err err;
+    mox_context *c = new_context(models[1], (mox_context_opts){0});
+    mox_seq *s = new_seq(c);
+    const mox_segment g = {.seq = s, .tokens = prompt, .n = 3};
+    assert_int_equal(mox_step(c, &g, 1, &(mox_step_opts){.progress = step_again, .progress_user = s}, &err), MOX_OK);
+    assert_int_equal(mox_seq_length(s), 3);
+    mox_context_destroy(&c);
 }
 
 /* A device whose matrix product fails at the n-th call. */
@@ -474,6 +587,12 @@ int main(void)
         cmocka_unit_test(test_recurrent_models_return_to_checkpoints_only),
         cmocka_unit_test(test_states_are_saved_on_the_grid_and_thinned),
         cmocka_unit_test(test_cancelled_step_leaves_sequences_usable),
+        cmocka_unit_test(test_a_flag_raised_before_the_step_costs_nothing),
+        cmocka_unit_test(test_cancel_from_another_thread),
+        cmocka_unit_test(test_the_only_checkpoint_outlives_a_failing_step),
+        cmocka_unit_test(test_a_prompt_leaves_a_state_on_the_grid),
+        cmocka_unit_test(test_failed_steps_leave_no_logits),
+        cmocka_unit_test(test_callbacks_cannot_step_or_cut),
         cmocka_unit_test(test_failed_step_leaves_sequences_usable),
         cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_wrong_steps_are_refused),

@@ -219,7 +219,7 @@ static void test_patterns_refused(void **state)
     (void)state;
     static const char *const refused[] = {"\\w+", "\\bfoo",     "[a&&b]", "[[:alpha:]]", "a{1,3}+", "a{,3}", "^a",
                                           "a$",   "(?<name>a)", "(?m:a)", "(*UTF)a",     "\\Qa\\E", "[]a]",  "\\h",
-                                          "\\K",  "a\\",        "\\pL",   "\\1",         "[^]a]"};
+                                          "\\K",  "a\\",        "\\pL",   "\\1",         "[^]a]",  "a{1000}"};
     static const char *const malformed[] = {"(", "a)", "[a", "*", "\\p{Nonsense}", "a{2,1}", "\\x{110000}"};
     mox_regex *r;
     mox_err err;
@@ -233,7 +233,7 @@ static void test_patterns_refused(void **state)
         assert_non_null(strstr(err.msg, "does not compile"));
     }
     static const char *const fine[] = {
-        "\\p{Han}+", "\\P{Lu}", "[\\p{^Lu}\\s\\S]", "(?i:k)(?=x)(?<!y)(?:z)", "\\x{4e00}", "\\d\\D.", ""};
+        "\\p{Han}+", "\\P{Lu}", "[\\p{^Lu}\\s\\S]", "(?i:k)(?=x)(?<!y)(?:z)", "\\x{4e00}", "\\x{2028}a{999}", "\\d\\D.", ""};
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
         assert_int_equal(mox_regex_create(&r, "file", fine[i], strlen(fine[i]), &err), MOX_OK);
         mox_regex_destroy(&r);
@@ -244,19 +244,67 @@ static void test_match_limit(void **state)
 {
     (void)state;
     mox_regex *r;
+    mox_regex_match *m;
     mox_err err;
     char text[64];
     size_t begin, end;
     memset(text, 'a', sizeof text);
+    assert_int_equal(mox_regex_match_create(&m, &err), MOX_OK);
     assert_int_equal(mox_regex_create(&r, "file", "(?:a+)+b", 8, &err), MOX_OK);
-    assert_int_equal(mox_regex_find(r, the_oracle.match, (unsigned char *)text, sizeof text, 0, &begin, &end, &err),
-                     MOX_OK); /* the 'b' is missing: found out before matching */
-    text[63] = 'b';
-    text[40] = 'c';
-    assert_int_equal(mox_regex_find(r, the_oracle.match, (unsigned char *)text, sizeof text, 0, &begin, &end, &err),
-                     MOX_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "steps"));
+    assert_int_equal(mox_regex_find(r, m, (unsigned char *)text, sizeof text, 0, &begin, &end, &err),
+                     MOX_E_LIMIT);
+    assert_non_null(strstr(err.msg, "too slow"));
     mox_regex_destroy(&r);
+    mox_regex_match_destroy(&m);
+}
+
+static mox_status count(void *user, const unsigned char *piece, size_t n, mox_err *err)
+{
+    (void)piece, (void)n, (void)err;
+    ++*(size_t *)user;
+    return MOX_OK;
+}
+
+/* n times the same character through a pattern that only PCRE2 reads.  What it may
+ * cost is known without a clock: the steps are counted. */
+static mox_status split_run_of(const char *pattern, char c, size_t n, size_t *pieces, mox_err *err)
+{
+    mox_split s = {0};
+    mox_split_scratch scratch = {0};
+    char *text = malloc(n);
+    *pieces = 0;
+    assert_non_null(text);
+    memset(text, c, n);
+    assert_int_equal(mox_split_add_pattern(&s, "x", pattern, strlen(pattern), NULL), MOX_OK);
+    assert_non_null(s.stage[0].regex);
+    const mox_status status =
+        mox_split_run(&s, &the_oracle.unicode, &scratch, (const unsigned char *)text, n, count, pieces, err);
+    mox_split_scratch_deinit(&scratch);
+    mox_split_deinit(&s);
+    free(text);
+    return status;
+}
+
+static void test_long_runs(void **state)
+{
+    (void)state;
+    static const char slow[] = "[a-z]+(?=X)|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+|.";
+    const size_t mib = 1 << 20;
+    size_t pieces;
+    mox_err err;
+    assert_int_equal(split_run_of(slow, ' ', mib, &pieces, &err), MOX_OK);
+    assert_int_equal(pieces, 1);
+    assert_int_equal(split_run_of(slow, '7', mib, &pieces, &err), MOX_OK);
+    assert_int_equal(pieces, mib);
+    assert_int_equal(split_run_of(slow, 'a', 500, &pieces, &err), MOX_OK);
+    assert_int_equal(pieces, 500);
+    assert_int_equal(split_run_of(slow, 'a', 20000, &pieces, &err), MOX_E_LIMIT); /* every attempt runs to the end */
+    assert_non_null(strstr(err.msg, "too slow"));
+    /* nothing to go back to: only the characters that a repetition runs over */
+    assert_int_equal(split_run_of("[a-z]++X|.", 'a', 20000, &pieces, &err), MOX_E_LIMIT);
+    /* one search that tries every place itself */
+    assert_int_equal(split_run_of("[a-z]++X", 'a', 20000, &pieces, &err), MOX_E_LIMIT);
+    assert_int_equal(split_run_of("(?>[a-z]+)(?<=a)[A-Z]|[a-z]", 'a', 20000, &pieces, &err), MOX_E_LIMIT);
 }
 
 int main(void)
@@ -269,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_patterns_refused),
         cmocka_unit_test(test_match_limit),
+        cmocka_unit_test(test_long_runs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -349,6 +349,31 @@ static void test_bos_and_eos(void **state)
 }
 
 /* One fault per file: the status, and a word of the sentence. */
+/* The model's stop ids and the tokenizer's own, each once. */
+static void test_stop_ids(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {7, 97};
+    const mox_generation two = {.stop_ids = ids, .n_stop_ids = 2}, one = {.stop_ids = ids, .n_stop_ids = 1}, none = {0};
+    mox_tokenizer *t = open_kit((kit){0}, "{\"eos_token\":\"a\"}"), *silent = open_kit((kit){0}, NULL);
+    const struct {
+        const mox_generation *g;
+        const mox_tokenizer *t;
+        int32_t n; /* of ids */
+    } cases[] = {{&two, t, 2}, {&one, t, 2}, {&one, silent, 1}, {&one, NULL, 1}, {&none, silent, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int32_t j = 0; j < 4; j++)
+            assert_int_equal(mox_stop_id(cases[i].g, cases[i].t, j), j < cases[i].n ? ids[j] : -1);
+        for (int32_t id = -1; id < 300; id++)
+            assert_int_equal(mox_is_stop(cases[i].g, cases[i].t, id),
+                             (cases[i].n > 0 && id == ids[0]) || (cases[i].n > 1 && id == ids[1]));
+    }
+    assert_int_equal(mox_stop_id(&none, t, 0), 97);
+    assert_int_equal(mox_stop_id(&none, t, 1), -1);
+    mox_tokenizer_close(&t);
+    mox_tokenizer_close(&silent);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -515,7 +540,7 @@ static void test_failed_encode_keeps_ids(void **state)
     text[63] = 'b';
     assert_int_equal(mox_tokenizer_encode(t, "xaab", 4, 0, &tokens, &err), MOX_OK);
     assert_int_equal(tokens.n, 4);
-    assert_int_equal(mox_tokenizer_encode(t, text, sizeof text, 0, &tokens, &err), MOX_E_UNSUPPORTED);
+    assert_int_equal(mox_tokenizer_encode(t, text, sizeof text, 0, &tokens, &err), MOX_E_LIMIT);
     assert_int_equal(tokens.n, 4);
     assert_int_equal(tokens.ids[0], 'x');
     mox_tokens_free(&tokens);
@@ -534,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_code_points_round_trip),
         cmocka_unit_test(test_pre_tokenizers),
         cmocka_unit_test(test_bos_and_eos),
+        cmocka_unit_test(test_stop_ids),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_whole_files),
         cmocka_unit_test(test_truncated),

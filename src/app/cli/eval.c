@@ -132,7 +132,8 @@ static mox_status run_window(evaluation *e, const int32_t *tokens, int64_t n, mo
     return MOX_OK;
 }
 
-/* window has room for n_ctx ids and begins with n_begin that every window starts with. */
+/* window has room for n_ctx ids; n_begin, 0 or 1 and less than n_ctx, are there already
+ * and start every window. */
 static mox_status run_text(evaluation *e, const mox_tokens *text, int32_t *window, int64_t n_begin, int64_t n_ctx,
                            mox_cli_progress *progress, mox_err *err)
 {
@@ -233,7 +234,7 @@ static int evaluate(evaluation *e, const mox_cli_session *s, const mox_cli_optio
     mox_tokens window = {0};
     int code = mox_cli_session_begin(s, &window);
     const int64_t n_begin = window.n;
-    int32_t *ids = mox_alloc_array((size_t)(n_ctx + n_begin), sizeof *ids);
+    int32_t *ids = mox_alloc_array((size_t)n_ctx, sizeof *ids);
     if (code == EXIT_OK && !ids) {
         mox_cli_say("out of memory for %lld tokens", (long long)n_ctx);
         code = EXIT_FULL;
@@ -242,7 +243,7 @@ static int evaluate(evaluation *e, const mox_cli_session *s, const mox_cli_optio
         mox_cli_say("the text has %lld tokens: there is nothing to predict", (long long)text->n);
         code = EXIT_USAGE;
     }
-    if (code == EXIT_OK && n_ctx < 2) {
+    if (code == EXIT_OK && n_ctx <= mox_max_i64(n_begin, 1)) {
         mox_cli_say("-c %lld: a window needs at least 2 tokens", (long long)n_ctx);
         code = EXIT_USAGE;
     }

@@ -150,9 +150,10 @@ static void page_generation(const facts *f)
     line("min-p", f->g.min_p > 0 ? "%g" : "off", (double)f->g.min_p);
     line("repeat penalty", f->g.repeat_penalty > 0 && f->g.repeat_penalty != 1 ? "%g" : "off",
          (double)f->g.repeat_penalty);
-    if (f->g.n_stop_ids == 0) line("stop ids", "none");
-    for (int32_t i = 0; i < f->g.n_stop_ids; i++)
-        line(i == 0 ? "stop ids" : "", "%s", token_text(f, f->g.stop_ids[i], text, sizeof text));
+    int32_t id = mox_stop_id(&f->g, f->tokenizer, 0);
+    line("stop ids", "%s", token_text(f, id, text, sizeof text));
+    for (int32_t i = 1; (id = mox_stop_id(&f->g, f->tokenizer, i)) >= 0; i++)
+        line("", "%s", token_text(f, id, text, sizeof text));
 }
 
 /* ---- the object ------------------------------------------------------------ */
@@ -241,7 +242,9 @@ static void json_generation(const facts *f)
                  "\"repeat_penalty\": %g, \"stop_ids\": [",
                  (double)f->g.temperature, (int)f->g.top_k, (double)f->g.top_p, (double)f->g.min_p,
                  (double)f->g.repeat_penalty);
-    for (int32_t i = 0; i < f->g.n_stop_ids; i++) mox_cli_putf("%s%d", i == 0 ? "" : ", ", (int)f->g.stop_ids[i]);
+    int32_t id;
+    for (int32_t i = 0; (id = mox_stop_id(&f->g, f->tokenizer, i)) >= 0; i++)
+        mox_cli_putf("%s%d", i == 0 ? "" : ", ", (int)id);
     mox_cli_putf("]}");
 }
 

@@ -65,7 +65,7 @@ static void on_row(void *user, int32_t segment, int64_t row, const float *logits
     if (!k->file) mox_cli_put((const char *)logits, k->n_vocab * sizeof *logits);
     else if (!k->failure && fwrite(logits, sizeof *logits, k->n_vocab, k->file) != k->n_vocab)
         k->failure = errno ? errno : EIO;
-    if (sink_failed(k)) mox_cli_stop_flag()->raised = 1; /* nobody will read the rest */
+    if (sink_failed(k)) mox_cancel_raise(mox_cli_stop_flag()); /* nobody will read the rest */
 }
 
 /* Ends the file: under its name when all went well, gone otherwise. */

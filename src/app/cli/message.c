@@ -1,12 +1,26 @@
 /* app/cli/message.c -- sentences on standard error, and the exit codes that go
  * with the library's failures.  A standard error that is closed loses them, and
- * nothing else. */
+ * nothing else.
+ *
+ * Sentences quote model files and arguments, so control characters in them become
+ * question marks: a message is one line and cannot steer the terminal. */
 #include "app/cli/message.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/terminal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+static void make_harmless(char *line)
+{
+    const size_t n = strlen(line);
+    for (size_t i = 0; i < n; i++) {
+        const size_t bytes = mox_cli_control_bytes(line + i, n - i);
+        memset(line + i, '?', bytes);
+    }
+}
 
 void mox_cli_say(const char *format, ...)
 {
@@ -15,6 +29,7 @@ void mox_cli_say(const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    make_harmless(line);
     fprintf(stderr, "moxie: %s\n", line);
 }
 

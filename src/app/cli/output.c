@@ -34,16 +34,6 @@ void mox_cli_putf(const char *format, ...)
     va_end(args);
 }
 
-/* Bytes of the control character at text, 0 when it is none.  U+0080 to U+009F
- * are controls too: terminals read U+009B like ESC [. */
-static size_t control_bytes(const char *text, size_t n)
-{
-    const unsigned char c = (unsigned char)text[0];
-    if (c == '\n' || c == '\t') return 0;
-    if (c < 0x20 || c == 0x7F) return 1;
-    return c == 0xC2 && n > 1 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0 ? 2 : 0;
-}
-
 void mox_cli_put_text(const char *text, size_t n)
 {
     if (!mox_cli_stdout_is_terminal()) {
@@ -52,7 +42,7 @@ void mox_cli_put_text(const char *text, size_t n)
     }
     size_t start = 0;
     for (size_t i = 0; i < n;) {
-        const size_t skip = control_bytes(text + i, n - i);
+        const size_t skip = text[i] == '\n' || text[i] == '\t' ? 0 : mox_cli_control_bytes(text + i, n - i);
         if (skip > 0) {
             mox_cli_put(text + start, i - start);
             start = i + skip;

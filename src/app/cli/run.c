@@ -64,14 +64,6 @@ static mox_sampler_opts sampler_opts(const mox_cli_options *o, const mox_generat
     };
 }
 
-/* The ids that the configurations name, and the tokenizer's own end of text. */
-static bool is_stop(const mox_cli_session *s, const mox_generation *g, int32_t id)
-{
-    for (int32_t i = 0; i < g->n_stop_ids; i++)
-        if (g->stop_ids[i] == id) return true;
-    return id == mox_tokenizer_eos_id(s->tokenizer);
-}
-
 /* ---- prompt ---------------------------------------------------------------- */
 
 static int encode_prompt(const mox_cli_session *s, const mox_cli_options *o, const mox_cli_text *text,
@@ -167,7 +159,7 @@ static mox_status generate(const mox_cli_session *s, const mox_generation *g, mo
         int32_t *id = &r->tokens[r->n_tokens];
         MOX_TRY(mox_sampler_sample(sampler, mox_logits_row(s->context, 0), id, err));
         if (r->n_tokens++ == 0) r->first_token_s = mox_clock_now() - r->started;
-        if (is_stop(s, g, *id)) {
+        if (mox_is_stop(g, s->tokenizer, *id)) {
             r->stop_reason = "stop";
             return MOX_OK;
         }

@@ -120,12 +120,15 @@ int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, c
 
 int mox_cli_session_begin(const mox_cli_session *s, mox_tokens *out)
 {
-    if (!mox_tokenizer_adds_bos(s->tokenizer)) return EXIT_OK;
-    mox_err err;
-    size_t n;
-    const char *bos = mox_tokenizer_bytes(s->tokenizer, mox_tokenizer_bos_id(s->tokenizer), &n);
-    if (!bos) return EXIT_OK;
-    return mox_tokenizer_encode(s->tokenizer, bos, n, MOX_ENCODE_SPECIAL, out, &err) == MOX_OK
-               ? EXIT_OK
-               : mox_cli_fail_running(&err);
+    const int32_t bos = mox_tokenizer_bos_id(s->tokenizer);
+    *out = (mox_tokens){0};
+    if (!mox_tokenizer_adds_bos(s->tokenizer) || bos < 0) return EXIT_OK;
+    out->ids = mox_alloc_array(1, sizeof *out->ids);
+    if (!out->ids) {
+        mox_cli_say("out of memory for the first token");
+        return EXIT_FULL;
+    }
+    out->ids[0] = bos;
+    out->n = out->capacity = 1;
+    return EXIT_OK;
 }

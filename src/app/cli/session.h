@@ -32,7 +32,8 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
 /* Appends the ids of text, with --special in force. */
 int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, const char *text, size_t n,
                            mox_tokens *out);
-/* Appends the BOS that the tokenizer wants in front of every text, if it wants one. */
+/* Starts a list of ids with the BOS that the tokenizer wants in front of every text;
+ * without one when it wants none. */
 int mox_cli_session_begin(const mox_cli_session *s, mox_tokens *out);
 
 #endif

@@ -13,7 +13,7 @@ static void on_signal(int number)
 {
     if (asked) _exit(EXIT_SIGNAL + number);
     asked = number;
-    flag.raised = 1;
+    mox_cancel_raise(&flag);
 }
 
 void mox_cli_stop_catch(void)

@@ -1,4 +1,4 @@
-/* app/cli/terminal.c -- terminals, colour conventions, closed streams. */
+/* app/cli/terminal.c -- terminals, colour conventions, closed streams, controls. */
 #include "app/cli/terminal.h"
 
 #include <fcntl.h>
@@ -42,4 +42,12 @@ bool mox_cli_use_color(const char *choice)
     if (is_set("NO_COLOR")) return false;
     if (is_set("CLICOLOR_FORCE") && strcmp(getenv("CLICOLOR_FORCE"), "0") != 0) return true;
     return mox_cli_stdout_is_terminal() && term_is_capable();
+}
+
+/* U+0080 to U+009F are controls too: terminals read U+009B like ESC [. */
+size_t mox_cli_control_bytes(const char *text, size_t n)
+{
+    const unsigned char c = (unsigned char)text[0];
+    if (c < 0x20 || c == 0x7F) return 1;
+    return c == 0xC2 && n > 1 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0 ? 2 : 0;
 }

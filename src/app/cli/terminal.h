@@ -1,8 +1,10 @@
-/* app/cli/terminal.h -- what the standard streams are connected to. */
+/* app/cli/terminal.h -- what the standard streams are connected to, and what must
+ * not reach a terminal. */
 #ifndef MOX_APP_CLI_TERMINAL_H
 #define MOX_APP_CLI_TERMINAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Occupies descriptors 0 to 2 where they are closed, so that no file of ours can
  * take their place; writing to such a stream still fails. */
@@ -16,5 +18,8 @@ int mox_cli_stderr_columns(void); /* at least 1 */
 
 /* choice is "auto", "on" or "off"; auto honours NO_COLOR and CLICOLOR_FORCE. */
 bool mox_cli_use_color(const char *choice);
+
+/* Bytes of the control character at text[0, n), n > 0; 0 when it is none. */
+size_t mox_cli_control_bytes(const char *text, size_t n);
 
 #endif

@@ -8,6 +8,8 @@
  *     which the expert came. */
 #include "dev/cpu/cpu.h"
 
+#include "base/cancel.h"
+
 /* Lists the pairs of a batch of experts, expert after expert. */
 static void gather_pairs(const mox_moe_ffn_args *a, int64_t n_batch)
 {
@@ -59,7 +61,7 @@ mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     MOX_TRY(a->source->acquire(a->source, a->layer, a->wanted, n_wanted, err));
     mox_status status = MOX_OK;
     for (;;) {
-        if (a->cancel && a->cancel->raised) {
+        if (mox_cancelled(a->cancel)) {
             status = mox_fail(err, MOX_E_CANCELLED, "cancelled");
             break;
         }

@@ -22,9 +22,10 @@ mox_status mox_family_rope(mox_model *m, int64_t dim, mox_rope_table *out, mox_e
     return MOX_OK;
 }
 
-/* The rotary part of the model's heads when the config names a fraction of them. */
-static mox_status partial_rope(mox_model *m, double default_fraction, mox_rope_table *out, mox_err *err)
+/* Heads of grouped attention, and the part of them that rotates. */
+static mox_status read_heads(mox_model *m, double default_fraction, mox_rope_table *out, mox_err *err)
 {
+    MOX_TRY(mox_gqa_config(&m->config, &m->dims, err));
     const double given = m->config.rope.partial_rotary_factor;
     const double fraction = given > 0 ? given : default_fraction;
     m->report.n_kv_heads = m->dims.kv_heads;
@@ -36,26 +37,27 @@ static mox_status partial_rope(mox_model *m, double default_fraction, mox_rope_t
 static mox_status window_of(const mox_config *c, int64_t layer, int64_t n_layers, int64_t *window, mox_err *err)
 {
     *window = 0;
-    bool use;
+    bool use, sliding;
     MOX_TRY(mox_config_bool_or(c, "use_sliding_window", false, &use, err));
-    if (!use) return MOX_OK;
-    bool sliding;
     if (mox_config_has(c, "layer_types")) {
         const char *type;
         MOX_TRY(mox_config_string_at(c, "layer_types", layer, n_layers, &type, err));
         sliding = strcmp(type, "sliding_attention") == 0;
+        if (!sliding && strcmp(type, "full_attention") != 0)
+            return mox_fail(err, MOX_E_UNSUPPORTED, "%s: layer_types[%lld] is '%s', which is not supported "
+                            "(full_attention and sliding_attention are)", c->path, (long long)layer, type);
     } else {
         int64_t first;
         MOX_TRY(mox_config_int_or(c, "max_window_layers", 0, 1 << 20, 0, &first, err));
         sliding = layer >= first;
     }
-    return sliding ? mox_config_int(c, "sliding_window", 1, 1 << 28, window, err) : MOX_OK;
+    return use && sliding ? mox_config_int(c, "sliding_window", 1, 1 << 28, window, err) : MOX_OK;
 }
 
 mox_status mox_family_attention_mixers(mox_model *m, mox_binder *b, mox_err *err)
 {
     mox_rope_table rope;
-    MOX_TRY(partial_rope(m, 1.0, &rope, err));
+    MOX_TRY(read_heads(m, 1.0, &rope, err));
     for (int64_t i = 0; i < m->dims.n_layers; i++) {
         int64_t window;
         MOX_TRY(window_of(&m->config, i, m->dims.n_layers, &window, err));
@@ -87,7 +89,7 @@ mox_status mox_family_hybrid_mixers(mox_model *m, mox_binder *b, mox_err *err)
     mox_deltanet sizes = {0};
     MOX_TRY(mox_deltanet_config(&m->config, &sizes, err));
     MOX_TRY(mox_config_expect_bool(&m->config, "attn_output_gate", true, err));
-    MOX_TRY(partial_rope(m, 0.25, &rope, err));
+    MOX_TRY(read_heads(m, 0.25, &rope, err));
     m->norm_offset = mox_deltanet_norm_offset(b, m->dims.n_layers);
     m->report.linear_k_heads = sizes.k_heads;
     m->report.linear_v_heads = sizes.v_heads;

@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { CONV_WIDTH_MAX = 8, CONV_CHANNELS = 64, CHUNK = 16 };
+enum { CONV_WIDTH_MAX = 8, CONV_CHANNELS = 64, CHUNK = MOX_GDN_CHUNK };
 
 void mox_gdn_split_ref(const mox_gdn_split_args *a, int64_t begin, int64_t end)
 {

@@ -2,8 +2,8 @@
  *
  * Activations are prepared once per call (acts.h); then every range of rows is
  * computed on its own: by dot products in file order for a few tokens (rows.h), by
- * tiles for many (tile.h).  Groups whose weights would need activations prepared in
- * different ways fall back to the reference. */
+ * tiles for many (tile.h).  A group whose gate and up would need activations prepared
+ * in different ways falls back to the reference. */
 #include "ops/kern.h"
 #include "ops/x86/rows.h"
 #include "ops/x86/tile.h"
@@ -247,7 +247,7 @@ static void swiglu(float *gate, const float *up, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES) {
         const vf g = vf_load(gate + i);
-        vf_store(gate + i, vf_mul(vf_mul(g, vf_sigmoid(g)), vf_load(up + i)));
+        vf_store(gate + i, vf_mul(vf_silu(g), vf_load(up + i)));
     }
 }
 
@@ -298,58 +298,44 @@ void MOX_AT(mox_matmul)(const mox_matmul_args *a, int64_t begin, int64_t end)
     product_rows(&x, &to, begin, end);
 }
 
-/* The plan that all n matrices share; false when they do not. */
-static bool common_plan(const mox_mat *w, int64_t n, mox_precision precision, act_plan *out)
+/* Activations of a group lie at its first pair; every pair has room for the widest form. */
+static uint8_t *group_acts(void *scratch, int64_t first, int64_t cols)
 {
-    *out = plan_acts(&w[0].layout, w[0].cols, precision);
-    for (int64_t i = 1; i < n; i++) {
-        const act_plan p = plan_acts(&w[i].layout, w[i].cols, precision);
-        if (!same_plan(&p, out)) return false;
-    }
-    return true;
+    return (uint8_t *)scratch + first * mox_matmul_scratch(1, cols);
 }
 
-/* Prepares pairs [begin, end) of groups of tokens that lie at x[x_row[pair]]. */
-static void prepare_pairs(const act_plan *p, int64_t n_groups, const int64_t *offsets, const int32_t *x_row, const float *x,
-                          int64_t x_stride, uint8_t *scratch, int64_t begin, int64_t end)
+/* Prepares pairs [begin, end) for the first matrix of their groups. */
+static void prepare_pairs(const mox_mat *w, int64_t n_groups, const int64_t *offsets, const int32_t *x_row, const float *x,
+                          int64_t x_stride, mox_precision precision, void *scratch, int64_t begin, int64_t end)
 {
     int64_t g = 0;
-    for (int64_t pair = begin; pair < end; pair++) {
+    for (int64_t pair = begin; pair < end;) {
         while (g + 1 < n_groups && pair >= offsets[g + 1]) g++;
-        const int64_t first = offsets[g];
-        prepare_token(p, x + (x_row ? x_row[pair] : pair) * x_stride, scratch + first * p->token_bytes, offsets[g + 1] - first,
-                      pair - first);
+        const int64_t first = offsets[g], stop = end < offsets[g + 1] ? end : offsets[g + 1];
+        const act_plan p = plan_acts(&w[g].layout, w[g].cols, precision);
+        uint8_t *acts = group_acts(scratch, first, w[g].cols);
+        for (; pair < stop; pair++)
+            prepare_token(&p, x + (x_row ? x_row[pair] : pair) * x_stride, acts, offsets[g + 1] - first, pair - first);
     }
 }
 
 void MOX_AT(mox_matmul_grouped_prepare)(const mox_matmul_grouped_args *a, int64_t begin, int64_t end)
 {
-    act_plan p;
-    if (!common_plan(a->w, a->n_groups, a->precision, &p)) return;
-    prepare_pairs(&p, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->scratch, begin, end);
+    prepare_pairs(a->w, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->scratch, begin, end);
 }
 
 void MOX_AT(mox_gate_up_swiglu_prepare)(const mox_gate_up_swiglu_args *a, int64_t begin, int64_t end)
 {
-    act_plan p, q;
-    if (!common_plan(a->gate, a->n_groups, a->precision, &p) || !common_plan(a->up, a->n_groups, a->precision, &q) ||
-        !same_plan(&p, &q))
-        return;
-    prepare_pairs(&p, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->scratch, begin, end);
+    prepare_pairs(a->gate, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->scratch, begin, end);
 }
 
 void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin, int64_t end)
 {
-    act_plan p;
-    if (!common_plan(a->w, a->n_groups, a->precision, &p)) {
-        mox_matmul_grouped_ref(a, begin, end);
-        return;
-    }
     const int64_t rows = a->w[0].rows;
     while (begin < end) {
         const int64_t g = begin / rows, first = a->offsets[g], stop = end < (g + 1) * rows ? end : (g + 1) * rows;
-        const product x = {.m = &a->w[g], .p = p, .acts = (const uint8_t *)a->scratch + first * p.token_bytes,
-                           .n = a->offsets[g + 1] - first};
+        const product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
+                           .acts = group_acts(a->scratch, first, a->w[g].cols), .n = a->offsets[g + 1] - first};
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (x.n > 0) product_rows(&x, &to, begin - g * rows, stop - g * rows);
@@ -359,21 +345,18 @@ void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin,
 
 void MOX_AT(mox_gate_up_swiglu)(const mox_gate_up_swiglu_args *a, int64_t begin, int64_t end)
 {
-    act_plan p, q;
-    if (!common_plan(a->gate, a->n_groups, a->precision, &p) || !common_plan(a->up, a->n_groups, a->precision, &q) ||
-        !same_plan(&p, &q)) {
-        mox_gate_up_swiglu_ref(a, begin, end);
-        return;
-    }
     const int64_t rows = a->gate[0].rows;
     while (begin < end) {
         const int64_t g = begin / rows, first = a->offsets[g], stop = end < (g + 1) * rows ? end : (g + 1) * rows;
-        const uint8_t *acts = (const uint8_t *)a->scratch + first * p.token_bytes;
-        const product gate = {.m = &a->gate[g], .p = p, .acts = acts, .n = a->offsets[g + 1] - first};
-        const product up = {.m = &a->up[g], .p = p, .acts = acts, .n = gate.n};
+        const uint8_t *acts = group_acts(a->scratch, first, a->gate[g].cols);
+        const product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision),
+                              .acts = acts, .n = a->offsets[g + 1] - first};
+        const product up = {.m = &a->up[g], .p = plan_acts(&a->up[g].layout, a->up[g].cols, a->precision), .acts = acts,
+                            .n = gate.n};
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
-        if (gate.n > 0) gate_up_rows(&gate, &up, &to, begin - g * rows, stop - g * rows);
+        if (gate.n > 0 && same_plan(&gate.p, &up.p)) gate_up_rows(&gate, &up, &to, begin - g * rows, stop - g * rows);
+        else if (gate.n > 0) mox_gate_up_swiglu_ref(a, begin, stop);
         begin = stop;
     }
 }
