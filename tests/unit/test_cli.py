@@ -494,9 +494,9 @@ class Signals(Case):
         self.addCleanup(child.stderr.close)
         return child
 
-    def end(self, child, code):
+    def end(self, child, *codes):
         out, err = child.stdout.read(), child.stderr.read()
-        self.assertEqual(child.wait(WAIT_S), code, err)
+        self.assertIn(child.wait(WAIT_S), codes, err)
         return out, err
 
     def test_ctrl_c_ends_the_reply(self):
@@ -510,7 +510,7 @@ class Signals(Case):
 
     def test_ctrl_c_with_json(self):
         child = self.start("--json")
-        time.sleep(1.5)
+        time.sleep(0.7)
         child.send_signal(signal.SIGINT)
         out, _ = self.end(child, 130)
         self.assertEqual(json.loads(out)["stop_reason"], "cancelled")
@@ -522,8 +522,8 @@ class Signals(Case):
         child.send_signal(signal.SIGINT)
         child.send_signal(signal.SIGTERM)
         child.send_signal(signal.SIGCONT)
-        _, err = self.end(child, 143)
-        self.assertEqual(err, b"")
+        _, err = self.end(child, 130, 143)  # whichever handler ran last
+        self.assertEqual(err, b"")  # no statistics: it did not end by itself
 
 
 class Logits(Case):
