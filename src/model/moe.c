@@ -5,7 +5,7 @@ static mox_status route(mox_run *r, const mox_moe *e, const float *x, int32_t *i
 {
     mox_dev *d = r->dev;
     float *logits = MOX_TAKE(r->arena, float, r->n * e->n_experts); /* [n, E] */
-    MOX_TRY(mox_run_linear(r, &e->router, NULL, x, logits));
+    MOX_TRY(mox_run_product(r, &e->router, NULL, true, x, logits)); /* rounding here would choose other experts */
     if (e->router_kind == MOX_ROUTER_SIGMOID)
         return d->ops.router_sigmoid(d,
                                      &(mox_router_sigmoid_args){.logits = logits, .bias = mox_run_vec(r, &e->router_bias),

@@ -43,8 +43,10 @@ typedef struct mox_cache_widths {
 static inline mox_mat mox_run_mat(const mox_run *r, const mox_weight *w) { return mox_residency_mat(r->residency, w); }
 static inline mox_vec mox_run_vec(const mox_run *r, const mox_vector *v) { return mox_residency_vec(r->residency, v); }
 
-/* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL. */
-static inline mox_status mox_run_linear(mox_run *r, const mox_weight *w, const mox_vector *bias, const float *x, float *y)
+/* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL.  exact: in f32
+ * whatever the precision of the run. */
+static inline mox_status mox_run_product(mox_run *r, const mox_weight *w, const mox_vector *bias, bool exact, const float *x,
+                                         float *y)
 {
     const size_t mark = mox_arena_mark(r->arena);
     void *scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, w->cols), 1);
@@ -52,10 +54,14 @@ static inline mox_status mox_run_linear(mox_run *r, const mox_weight *w, const m
         r->dev->ops.matmul(r->dev,
                            &(mox_matmul_args){.w = mox_run_mat(r, w), .x = x, .y = y, .n = r->n, .x_stride = w->cols,
                                               .y_stride = w->rows, .bias = bias ? mox_run_vec(r, bias) : (mox_vec){0},
-                                              .scratch = scratch},
+                                              .exact = exact, .scratch = scratch},
                            r->err);
     mox_arena_release(r->arena, mark);
     return status;
+}
+static inline mox_status mox_run_linear(mox_run *r, const mox_weight *w, const mox_vector *bias, const float *x, float *y)
+{
+    return mox_run_product(r, w, bias, false, x, y);
 }
 
 /* out [n, heads, dim] = rms_norm(x), both contiguous; out may be x. */

@@ -43,7 +43,7 @@ mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *e
     MOX_TRY(check_scratch(&c, e->kern->matmul_prepare != NULL, a->scratch, a->n));
     if (a->n == 0) return MOX_OK;
     mox_matmul_args args = *a;
-    args.precision = e->precision;
+    args.precision = a->exact ? MOX_PRECISION_EXACT : e->precision;
     if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, 4);
     mox_run_matmul(e, &args, a->w.rows, row_grain(&a->w, a->n));
     return MOX_OK;

@@ -18,6 +18,7 @@ typedef struct mox_matmul_args {
     float *y;
     int64_t n, x_stride, y_stride;
     mox_vec bias; /* type NONE: no bias; else n == rows */
+    bool exact;   /* f32 activations whatever the precision: the result decides something */
     void *scratch;           /* mox_matmul_scratch(n, cols) bytes aligned for floats; the reference needs none */
     mox_precision precision; /* set by the entry */
 } mox_matmul_args;

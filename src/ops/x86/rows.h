@@ -7,7 +7,7 @@
 #define MOX_OPS_X86_ROWS_H
 
 #include "ops/x86/acts.h"
-#include "ops/x86/weights.h"
+#include "ops/x86/decode.h"
 
 enum { PREFETCH_BYTES = 4096 };
 
@@ -201,33 +201,25 @@ ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in
     store_sums(RB, NT, acc, out);
 }
 
-/* f32 activations and any other weight: decoded piece by piece. */
+/* f32 activations and any other weight: decoded vector by vector. */
 ALWAYS_INLINE void dot_decoded(const int NT, const rows_in *in, int64_t row, float *out)
 {
-    enum { PIECE = 64 };
+    enum { SUMS = 4 }; /* one alone would wait for each addition */
     const act_plan *p = in->p;
-    const mox_mat_layout *l = &in->m->layout;
-    const uint8_t *w = in->m->w + row * in->row_bytes;
-    vf acc[4];
-    for (int t = 0; t < NT; t++) acc[t] = vf_zero();
-    for (int64_t c0 = 0; c0 < p->cols; c0 += PIECE) {
-        const int64_t n = p->cols - c0 < PIECE ? p->cols - c0 : PIECE;
-        float piece[PIECE];
-        const bool fp8 = l->kind == MOX_MAT_FP8, whole_block = fp8 && c0 / l->block_cols == (c0 + PIECE - 1) / l->block_cols;
-        const bool straight = n == PIECE && l->kind != MOX_MAT_AFFINE && (!fp8 || whole_block);
-        if (!straight) {
-            mox_mat_decode(in->m, row, c0, n, piece);
-            for (int64_t i = n; i < PIECE; i++) piece[i] = 0;
-        }
-        const vf scale = vf_set(straight && fp8 ? fp8_scale(in->m, row, c0) : 1.0f);
-        for (int i = 0; i < PIECE; i += LANES) {
-            vf v = straight ? load_elements(w, l->kind, c0 + i) : vf_load(piece + i);
-            if (straight && fp8) v = vf_mul(v, scale);
+    vf acc[4][SUMS];
+    for (int t = 0; t < NT; t++)
+        for (int k = 0; k < SUMS; k++) acc[t][k] = vf_zero();
+    for (int64_t c = 0; c < p->cols; c += SUMS * LANES) { /* activations are padded that far, decoding gives zeros */
+#pragma GCC unroll 4
+        for (int k = 0; k < SUMS; k++) {
+            if (c + k * LANES >= p->cols) break;
+            const vf v = decode_vector(in->m, in->row_bytes, row, c + k * LANES);
+#pragma GCC unroll 4
             for (int t = 0; t < NT; t++)
-                acc[t] = vf_fma(v, vf_load((const float *)(const void *)(in->acts + t * p->token_bytes) + c0 + i), acc[t]);
+                acc[t][k] = vf_fma(v, vf_load((const float *)(const void *)(in->acts + t * p->token_bytes) + c + k * LANES), acc[t][k]);
         }
     }
-    for (int t = 0; t < NT; t++) out[t] = vf_sum(acc[t]);
+    for (int t = 0; t < NT; t++) out[t] = vf_sum(vf_add(vf_add(acc[t][0], acc[t][1]), vf_add(acc[t][2], acc[t][3])));
 }
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "ops/x86/acts.h"
 #include "ops/x86/transpose.h"
-#include "ops/x86/weights.h"
+#include "ops/x86/decode.h"
 
 enum { PANEL = 2048, PANEL_F32 = 512 };
 
@@ -85,17 +85,13 @@ static void fill_units(float *out, const uint8_t *numbers, const mox_mat *m, con
 
 static void fill_f32(f32_tile *tile, const mox_mat *m, int64_t row, int64_t n_rows, int64_t col, int64_t n)
 {
-    enum { PIECE = LANES };
-    for (int64_t c = 0; c < n; c += PIECE) {
+    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols);
+    for (int64_t c = 0; c < n; c += LANES) {
         vi r[LANES];
-        const int64_t left = n - c < PIECE ? n - c : PIECE;
-        for (int64_t i = 0; i < LANES; i++) {
-            float piece[PIECE] = {0};
-            if (i < n_rows) mox_mat_decode(m, row + i, col + c, left, piece);
-            r[i] = vi_bits(vf_load(piece));
-        }
+        for (int64_t i = 0; i < LANES; i++)
+            r[i] = i < n_rows ? vi_bits(decode_vector(m, row_bytes, row + i, col + c)) : vi_zero();
         transpose(r);
-        for (int64_t k = 0; k < left; k++) vi_store(tile->w + (c + k) * LANES, r[k]);
+        for (int64_t k = 0; k < LANES && c + k < n; k++) vi_store(tile->w + (c + k) * LANES, r[k]);
     }
 }
 
