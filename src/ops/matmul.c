@@ -25,6 +25,10 @@ static int64_t row_grain(const mox_mat *w, int64_t tokens)
     return (mox_max_i64(rows, 1) + 15) / 16 * 16;
 }
 
+/* Tokens that one thread prepares at a time: whole blocks of neighbours, because those
+ * of one block share cache lines. */
+static int64_t prepare_grain(int64_t n) { return n < 64 ? 12 : 96; }
+
 /* Levels that prepare activations need the memory for it. */
 static mox_status check_scratch(const mox_check *c, bool prepares, const void *scratch, int64_t n)
 {
@@ -44,7 +48,7 @@ mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *e
     if (a->n == 0) return MOX_OK;
     mox_matmul_args args = *a;
     args.precision = a->exact ? MOX_PRECISION_EXACT : e->precision;
-    if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, 4);
+    if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, prepare_grain(a->n));
     mox_run_matmul(e, &args, a->w.rows, row_grain(&a->w, a->n));
     return MOX_OK;
 }
@@ -118,7 +122,7 @@ mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_arg
     MOX_TRY(check_scratch(&c, e->kern->matmul_grouped_prepare != NULL, a->scratch, n_pairs));
     mox_matmul_grouped_args args = *a;
     args.precision = e->precision;
-    if (e->kern->matmul_grouped_prepare) mox_run_matmul_grouped_prepare(e, &args, n_pairs, 4);
+    if (e->kern->matmul_grouped_prepare) mox_run_matmul_grouped_prepare(e, &args, n_pairs, prepare_grain(n_pairs));
     mox_run_matmul_grouped(e, &args, units, grain);
     return MOX_OK;
 }
@@ -137,7 +141,7 @@ mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_arg
     MOX_TRY(check_scratch(&c, e->kern->gate_up_swiglu_prepare != NULL, a->scratch, n_pairs));
     mox_gate_up_swiglu_args args = *a;
     args.precision = e->precision;
-    if (e->kern->gate_up_swiglu_prepare) mox_run_gate_up_swiglu_prepare(e, &args, n_pairs, 4);
+    if (e->kern->gate_up_swiglu_prepare) mox_run_gate_up_swiglu_prepare(e, &args, n_pairs, prepare_grain(n_pairs));
     mox_run_gate_up_swiglu(e, &args, units, grain);
     return MOX_OK;
 }

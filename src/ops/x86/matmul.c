@@ -210,7 +210,14 @@ typedef struct target {
 
 static float *target_row(const target *to, int64_t token) { return to->y + (to->rows ? to->rows[token] : token) * to->stride; }
 
-static float bias_at(const target *to, int64_t row) { return to->bias && to->bias->type ? mox_vec_at(to->bias, row) : 0; }
+/* y[r] = values[r * stride] + bias[row + r], r < n */
+static void write_rows(const target *to, int64_t row, const float *values, int64_t stride, int64_t n, float *y)
+{
+    const mox_vec *bias = to->bias && to->bias->type != MOX_DT_NONE ? to->bias : NULL;
+    for (int64_t r = 0; r < n; r++) y[r] = values[r * stride];
+    if (bias)
+        for (int64_t r = 0; r < n; r++) y[r] += mox_vec_at(bias, row + r);
+}
 
 static void product_rows(const product *x, const target *to, int64_t begin, int64_t end)
 {
@@ -219,10 +226,7 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
             few_tokens(x, r0, r1, out);
-            for (int64_t t = 0; t < x->n; t++) {
-                float *y = target_row(to, t);
-                for (int64_t r = r0; r < r1; r++) y[r] = out[(r - r0) * 4 + t] + bias_at(to, r);
-            }
+            for (int64_t t = 0; t < x->n; t++) write_rows(to, r0, out + t, 4, r1 - r0, target_row(to, t) + r0);
         }
         return;
     }
@@ -234,10 +238,8 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
             const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(x->n, b0).first;
             const block last = block_at(x->n, b1 - 1);
             many_tokens(x, row, n_rows, b0, b1, out);
-            for (int64_t t = first; t < last.first + last.n; t++) {
-                float *y = target_row(to, t) + row;
-                for (int64_t i = 0; i < n_rows; i++) y[i] = out[(t - first) * LANES + i] + bias_at(to, row + i);
-            }
+            for (int64_t t = first; t < last.first + last.n; t++)
+                write_rows(to, row, out + (t - first) * LANES, 1, n_rows, target_row(to, t) + row);
         }
     }
 }
