@@ -42,6 +42,8 @@ ALWAYS_INLINE vf decode_vector(const mox_mat *m, int64_t row_bytes, int64_t row,
         vi codes;
         if (l->bits == 4) {
             codes = load_nibbles(w + col / 2);
+        } else if (l->bits == 8) {
+            codes = vi_load_u8_wide(w + col);
         } else {
             uint8_t bytes[LANES];
             unpack_codes(w, l->bits, col, LANES, row_bytes, bytes);
