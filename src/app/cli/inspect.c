@@ -50,14 +50,26 @@ static const char *bytes_text(int64_t bytes, char out[32])
     return out;
 }
 
-static double billions(int64_t n) { return (double)n / 1e9; }
+/* "18.2 M", "30.5 B": a count as people say it. */
+static const char *count_text(int64_t n, char out[16])
+{
+    static const struct {
+        double unit;
+        const char *name;
+    } units[] = {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " K"}, {1, ""}};
+    int i = 0;
+    while (i < 4 && (double)n < units[i].unit) i++;
+    (void)snprintf(out, 16, "%.3g%s", (double)n / units[i].unit, units[i].name);
+    return out;
+}
 
 static void page_model(const facts *f)
 {
     const mox_inspection *m = &f->m;
     line("family", "%s, %s layout", m->family, m->layout);
-    line("parameters", "%lld (%.3f B), %lld (%.3f B) for each token", (long long)m->params_total,
-         billions(m->params_total), (long long)m->params_active, billions(m->params_active));
+    char total[16], active[16];
+    line("parameters", "%s (%lld), %s (%lld) for each token", count_text(m->params_total, total),
+         (long long)m->params_total, count_text(m->params_active, active), (long long)m->params_active);
     line("width", "%lld", (long long)m->d_model);
     line("vocabulary", "%lld%s", (long long)m->n_vocab,
          m->tied_embeddings ? ", output tied to the embeddings" : "");
@@ -96,14 +108,14 @@ static void page_layers(const facts *f)
 static void page_weights(const facts *f)
 {
     const mox_inspection *m = &f->m;
-    char a[32];
+    char a[32], count[16];
     heading(f, "weights");
     line("bytes", "%lld (%s)", (long long)m->bytes_total, bytes_text(m->bytes_total, a));
     if (m->bytes_experts)
         line("of experts", "%lld (%s)", (long long)m->bytes_experts, bytes_text(m->bytes_experts, a));
     for (int i = 0; i < m->n_types; i++)
-        line(i == 0 ? "types" : "", "%-30s %5lld matrices %12.6f B params %12s", m->types[i].name,
-             (long long)m->types[i].n_matrices, billions(m->types[i].params), bytes_text(m->types[i].bytes, a));
+        line(i == 0 ? "types" : "", "%-30s %6lld matrices %8s parameters %12s", m->types[i].name,
+             (long long)m->types[i].n_matrices, count_text(m->types[i].params, count), bytes_text(m->types[i].bytes, a));
 }
 
 static void page_memory(const facts *f)
