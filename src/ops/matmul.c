@@ -13,13 +13,15 @@ int64_t mox_matmul_scratch(int64_t n, int64_t cols)
 }
 
 /* Rows of weights that one thread takes at a time.  Few tokens: a long enough run of
- * memory (256 KiB) that streaming it is at full speed, or a quarter of a small matrix.
+ * memory (256 KiB) that streaming it is at full speed, or a quarter of a small matrix
+ * unless that is not worth waking a thread for (32 KiB).
  * Many: enough arithmetic, in whole tiles of 16 rows. */
 static int64_t row_grain(const mox_mat *w, int64_t tokens)
 {
     if (tokens <= 4) {
-        const int64_t rows = 262144 / mox_max_i64(mox_mat_row_bytes(&w->layout, w->cols), 1);
-        return (mox_max_i64(mox_min_i64(rows, w->rows / 4), 1) + 7) / 8 * 8;
+        const int64_t bytes = mox_max_i64(mox_mat_row_bytes(&w->layout, w->cols), 1);
+        const int64_t rows = mox_min_i64(262144 / bytes, mox_max_i64(w->rows / 4, 32768 / bytes));
+        return (mox_max_i64(rows, 1) + 7) / 8 * 8;
     }
     const int64_t rows = (1 << 21) / mox_max_i64(w->cols, 1) / tokens;
     return (mox_max_i64(rows, 1) + 15) / 16 * 16;
