@@ -2,7 +2,7 @@
  *
  * The speed of one token is that of memory, so the order of memory decides: RB
  * neighbouring rows at a time, which lie one after the other in the file, with the
- * prefetch walking through them strictly in sequence (bench/results/cpu.md). */
+ * prefetch walking through them strictly in sequence. */
 #ifndef MOX_OPS_X86_ROWS_H
 #define MOX_OPS_X86_ROWS_H
 
@@ -80,7 +80,7 @@ ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, con
         }
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
         vi lanes = vi_lanes_shr(p->unit_shift - 3); /* units of lanes of 8 columns */
-#pragma GCC unroll 1 /* rolled, the hardware prefetcher keeps up: bench/results/cpu.md */
+#pragma GCC unroll 1 /* as in the prototype, where unrolling was slower from memory */
         for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> p->unit_shift))) {
             vi low[4], high[4];
 #pragma GCC unroll 4
