@@ -248,6 +248,21 @@ static void matmul_refusals(void)
     ck_ok(mox_op_matmul(&ck.exec, &a, NULL), NULL);
 }
 
+/* A product marked exact keeps f32 activations whatever the precision of the run. */
+static void matmul_exact(void)
+{
+    ck_label("marked exact");
+    const kind k = {CK_Q4, 64};
+    const known w = known_mat(k, 9, 256);
+    const mox_precision precision = ck.exec.precision;
+    mox_matmul_args a = {.w = w.m, .x = ck_random(256, 1), .y = ck_f32(9), .n = 1, .x_stride = 256, .y_stride = 9,
+                         .exact = true, .scratch = scratch(1, 256)};
+    ck_ok(mox_op_matmul(&ck.exec, &a, NULL), NULL);
+    ck.exec.precision = MOX_PRECISION_EXACT; /* what is allowed */
+    check_product(&a, &w);
+    ck.exec.precision = precision;
+}
+
 static void matmul_tests(void)
 {
     static const int64_t outs[] = {1, 7, 8, 9}, ins[] = {64, 128, 4096, 4160, 7168}, ns[] = {1, 2, 5, 33};
@@ -269,6 +284,7 @@ static void matmul_tests(void)
     static const int64_t tiles[] = {1, 7, 63, 64, 65};
     for (int i = 0; i < 5; i++) matmul_case((kind){CK_F32, 1}, 33, 97, tiles[i], 0, false);
     matmul_huge();
+    matmul_exact();
     matmul_refusals();
     if (!ck.wide) return;
     for (int k = 0; k < N_KINDS; k++) { /* every out with every in, and every block of tokens */
