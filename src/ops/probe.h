@@ -20,7 +20,7 @@ typedef struct mox_probe_kern {
 /* What products with stored weights use at this level and precision. */
 void mox_probe_kern_init(mox_probe_kern *k, int level, mox_precision precision);
 
-/* The loops of ops/ref; those of ops/x86 are in ops/x86/x86.h. */
+/* The loops of ops/ref; those of the levels are with their processor family. */
 uint64_t mox_probe_read_ref(const void *p, int64_t n);
 uint64_t mox_probe_multiply_ref(int64_t rounds);
 enum { MOX_PROBE_REF_MACS = 8 };

@@ -6,15 +6,15 @@ void mox_kern_init_x86(mox_kern *k, int level)
     switch (level) {
     case 1:
 #define MOX_X86_AVX2(op) k->op = mox_##op##_avx2;
-        MOX_X86_LIST(MOX_X86_AVX2)
+        MOX_SIMD_LIST(MOX_X86_AVX2)
         break;
     case 2:
 #define MOX_X86_AVX512(op) k->op = mox_##op##_avx512;
-        MOX_X86_LIST(MOX_X86_AVX512)
+        MOX_SIMD_LIST(MOX_X86_AVX512)
         break;
     case 3:
 #define MOX_X86_VNNI(op) k->op = mox_##op##_avx512vnni;
-        MOX_X86_LIST(MOX_X86_VNNI)
+        MOX_SIMD_LIST(MOX_X86_VNNI)
         break;
     default: break;
     }

@@ -1,21 +1,14 @@
-/* ops/x86/level.h -- the vector operations that the kernels are written in, for the
- * level that this object is compiled for.
+/* ops/x86/level.h -- the vector operations of simd/level.h on x86.
  *
  *   MOX_LEVEL 1  avx2        AVX2, FMA, F16C, BMI2           8 lanes
  *   MOX_LEVEL 2  avx512      + AVX-512 F, BW, VL, DQ        16 lanes
  *   MOX_LEVEL 3  avx512vnni  + VNNI, GFNI                   16 lanes
- *
- * Kernels are static functions of one source, compiled once per level; MOX_AT(name)
- * gives the exported ones their suffix. */
+ */
 #ifndef MOX_OPS_X86_LEVEL_H
 #define MOX_OPS_X86_LEVEL_H
 
 #include <immintrin.h>
-#include <stdbool.h>
-#include <stdint.h>
 
-#define MOX_PASTE_(a, b) a##_##b
-#define MOX_PASTE(a, b) MOX_PASTE_(a, b)
 #if MOX_LEVEL == 1
 #define MOX_AT(name) MOX_PASTE(name, avx2)
 #elif MOX_LEVEL == 2
@@ -25,8 +18,6 @@
 #else
 #error "MOX_LEVEL is not set"
 #endif
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 #if MOX_LEVEL == 1
 
@@ -293,34 +284,6 @@ ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
     const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
     return vi_dot(vi_add(acc, vi_shl(high, 4)), vi_and(unsigned8, vi_set8(15)), signed8);
 #endif
-}
-
-/* e^x to 2 ulp for |x| <= 87; below that clamped, above 89 infinite; NaN stays NaN. */
-ALWAYS_INLINE vf vf_exp(vf x)
-{
-    x = vf_max(vf_set(-87.0f), vf_min(vf_set(89.0f), x)); /* operand order keeps NaN */
-    const vf n = vf_round(vf_mul(x, vf_set(1.44269504f)));
-    vf r = vf_fma(n, vf_set(-0.693359375f), x);
-    r = vf_fma(n, vf_set(2.12194440e-4f), r);
-    vf p = vf_set(1.9875691500e-4f);
-    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
-    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
-    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
-    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
-    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
-    p = vf_fma(vf_mul(p, r), r, vf_add(r, vf_set(1.0f)));
-    return vf_scale2(p, n);
-}
-
-ALWAYS_INLINE vf vf_sigmoid(vf x)
-{
-    return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
-}
-
-/* x / (1 + e^-x): a division by infinity far below, and NaN for -infinity, as the references have it. */
-ALWAYS_INLINE vf vf_silu(vf x)
-{
-    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
 }
 
 #endif

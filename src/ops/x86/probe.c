@@ -5,7 +5,7 @@
  * and leave registers for their operands at every level. */
 #include "ops/x86/probe.h"
 
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 enum { SUMS = 12 };
 

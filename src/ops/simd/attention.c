@@ -1,13 +1,13 @@
-/* ops/x86/attention.c -- softmax attention and its three steps (online.h, values.h).
+/* ops/simd/attention.c -- softmax attention and its three steps (online.h, values.h).
  *
  * A range of units is cut into blocks of queries that read the same keys: for every
  * span and every key head, rows ascending, and within a row the heads that share the
  * key head.  One row of a long sequence is then read once for all heads of a group,
  * and the rows of a prompt share the keys that lie before them. */
-#include "ops/x86/x86.h"
+#include "ops/simd/simd.h"
 
 #include "base/size.h"
-#include "ops/x86/online.h"
+#include "ops/simd/online.h"
 
 #include <assert.h>
 

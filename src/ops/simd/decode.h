@@ -1,9 +1,9 @@
-/* ops/x86/decode.h -- stored weights of any layout as vectors of f32, the same numbers
+/* ops/simd/decode.h -- stored weights of any layout as vectors of f32, the same numbers
  * that mox_mat_decode gives. */
-#ifndef MOX_OPS_X86_DECODE_H
-#define MOX_OPS_X86_DECODE_H
+#ifndef MOX_OPS_SIMD_DECODE_H
+#define MOX_OPS_SIMD_DECODE_H
 
-#include "ops/x86/weights.h"
+#include "ops/simd/weights.h"
 
 /* LANES codes of 4 bits, one per lane. */
 ALWAYS_INLINE vi load_nibbles(const uint8_t *p)

@@ -1,4 +1,4 @@
-/* ops/x86/acts.h -- activations prepared for products with stored weights.
+/* ops/simd/acts.h -- activations prepared for products with stored weights.
  *
  * Affine weights meet whole numbers: a unit of 32 or 64 columns of a token becomes
  * round(x / scale), held as one or two planes of signed bytes (value = 256 * high +
@@ -14,11 +14,11 @@
  *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
  *           for the tile kernels; f32: [column][token]
  * A group of n tokens is in rows when n <= ROWS_MAX, else in blocks of even size. */
-#ifndef MOX_OPS_X86_ACTS_H
-#define MOX_OPS_X86_ACTS_H
+#ifndef MOX_OPS_SIMD_ACTS_H
+#define MOX_OPS_SIMD_ACTS_H
 
 #include "ops/matmul.h"
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 enum {
     CHUNK = 2 * VBYTES,

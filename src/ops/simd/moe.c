@@ -1,10 +1,10 @@
-/* ops/x86/moe.c -- adding up what experts return, for one level.
+/* ops/simd/moe.c -- adding up what experts return, for one level.
  *
  * The sum over slots is a chain of fused multiply-adds in ascending order, the same
  * in all of these operations: their residuals have the same bytes. */
 #include "ops/kern.h"
 #include "ops/ref/math.h"
-#include "ops/x86/rms.h"
+#include "ops/simd/rms.h"
 
 enum { STEP = 4 }; /* vectors of a row side by side */
 

@@ -1,4 +1,4 @@
-/* ops/x86/online.h -- softmax attention over tiles of keys.
+/* ops/simd/online.h -- softmax attention over tiles of keys.
  *
  * A block is up to LANES queries that read the same keys: heads of one row that share a
  * key head, rows of one sequence, or both.  A lane is a query: scores come from the
@@ -10,11 +10,11 @@
  *     Tiles begin at multiples of TILE positions, whatever the block sees; keys that a
  *     query does not see never enter its sums, not even with a weight of 0, because
  *     they may hold an infinity. */
-#ifndef MOX_OPS_X86_ONLINE_H
-#define MOX_OPS_X86_ONLINE_H
+#ifndef MOX_OPS_SIMD_ONLINE_H
+#define MOX_OPS_SIMD_ONLINE_H
 
 #include "ops/span.h"
-#include "ops/x86/values.h"
+#include "ops/simd/values.h"
 
 #include <float.h>
 

@@ -1,4 +1,4 @@
-/* ops/x86/router.c -- which experts a token goes to, for one level.
+/* ops/simd/router.c -- which experts a token goes to, for one level.
  *
  * The choice is that of the reference, comparison by comparison: vectors only pass
  * over logits that cannot enter the list.  Rows with an infinite largest logit, or
@@ -6,7 +6,7 @@
  * in double, as there: rounded otherwise, they could tie otherwise. */
 #include "ops/kern.h"
 #include "ops/ref/math.h"
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 #include <assert.h>
 

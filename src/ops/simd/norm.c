@@ -1,6 +1,6 @@
-/* ops/x86/norm.c -- root-mean-square norms, for one level. */
+/* ops/simd/norm.c -- root-mean-square norms, for one level. */
 #include "ops/kern.h"
-#include "ops/x86/rms.h"
+#include "ops/simd/rms.h"
 
 #include <assert.h>
 

@@ -1,13 +1,13 @@
-/* ops/x86/rows.h -- few tokens: dot products in the order of the file.
+/* ops/simd/rows.h -- few tokens: dot products in the order of the file.
  *
  * The speed of one token is that of memory, so the order of memory decides: RB
  * neighbouring rows at a time, which lie one after the other in the file, with the
  * prefetch walking through them strictly in sequence. */
-#ifndef MOX_OPS_X86_ROWS_H
-#define MOX_OPS_X86_ROWS_H
+#ifndef MOX_OPS_SIMD_ROWS_H
+#define MOX_OPS_SIMD_ROWS_H
 
-#include "ops/x86/acts.h"
-#include "ops/x86/decode.h"
+#include "ops/simd/acts.h"
+#include "ops/simd/decode.h"
 
 enum { PREFETCH_BYTES = 4096 };
 

@@ -1,12 +1,12 @@
-/* ops/x86/rms.h -- the pieces of a root-mean-square norm that several kernels share.
+/* ops/simd/rms.h -- the pieces of a root-mean-square norm that several kernels share.
  *
  * Squares are summed in f32.  Rows whose mean square leaves the range where that is
  * as good as double (or is NaN) go to the reference. */
-#ifndef MOX_OPS_X86_RMS_H
-#define MOX_OPS_X86_RMS_H
+#ifndef MOX_OPS_SIMD_RMS_H
+#define MOX_OPS_SIMD_RMS_H
 
 #include "ops/ref/rms.h"
-#include "ops/x86/weights.h"
+#include "ops/simd/weights.h"
 
 /* Four sums, so that none waits for the other. */
 typedef struct square_sum {

@@ -1,10 +1,10 @@
-/* ops/x86/cache.c -- filling key/value caches, for one level.
+/* ops/simd/cache.c -- filling key/value caches, for one level.
  *
  * The processor rounds to f16 as mox_f32_to_f16 does; only NaN, whose payload it
  * would keep, is made plain first. */
 #include "ops/kern.h"
 #include "ops/span.h"
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 #include <string.h>
 

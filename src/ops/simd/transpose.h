@@ -1,8 +1,8 @@
-/* ops/x86/transpose.h -- a square of LANES x LANES words of 32 bits, in registers. */
-#ifndef MOX_OPS_X86_TRANSPOSE_H
-#define MOX_OPS_X86_TRANSPOSE_H
+/* ops/simd/transpose.h -- a square of LANES x LANES words of 32 bits, in registers. */
+#ifndef MOX_OPS_SIMD_TRANSPOSE_H
+#define MOX_OPS_SIMD_TRANSPOSE_H
 
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 #if MOX_LEVEL == 1
 ALWAYS_INLINE void transpose(vi r[LANES])

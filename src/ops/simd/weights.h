@@ -1,11 +1,11 @@
-/* ops/x86/weights.h -- reading stored weights into vectors.
+/* ops/simd/weights.h -- reading stored weights into vectors.
  *
  * Rows may start at any byte and end at the last byte of a mapping: nothing here
  * reads past the end of a row's codes or scales. */
-#ifndef MOX_OPS_X86_WEIGHTS_H
-#define MOX_OPS_X86_WEIGHTS_H
+#ifndef MOX_OPS_SIMD_WEIGHTS_H
+#define MOX_OPS_SIMD_WEIGHTS_H
 
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 #include "tensor/matrix.h"
 
 #include <math.h>

@@ -1,17 +1,17 @@
-/* ops/x86/mla.c -- folded latent attention, and the products with the two halves of
+/* ops/simd/mla.c -- folded latent attention, and the products with the two halves of
  * kv_b_proj that fold it.
  *
  * All heads read one latent vector per position, so a block of queries (online.h) is
  * LANES heads of a row.  The products have one small matrix per head: for many tokens it
  * is brought into rows of f32 strip by strip (values.h); for few tokens the speed is that
  * of reading it, and 4-bit codes are multiplied where they lie in their words. */
-#include "ops/x86/x86.h"
+#include "ops/simd/simd.h"
 
 #include "base/size.h"
-#include "ops/x86/decode.h"
-#include "ops/x86/online.h"
-#include "ops/x86/rows.h"
-#include "ops/x86/transpose.h"
+#include "ops/simd/decode.h"
+#include "ops/simd/online.h"
+#include "ops/simd/rows.h"
+#include "ops/simd/transpose.h"
 
 #include <assert.h>
 

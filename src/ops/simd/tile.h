@@ -1,15 +1,15 @@
-/* ops/x86/tile.h -- many tokens: LANES rows of weights, transposed on the fly into a
+/* ops/simd/tile.h -- many tokens: LANES rows of weights, transposed on the fly into a
  * tile that stays in the cache, meet blocks of tokens held in registers.
  *
  * A tile covers PANEL columns; longer rows are done panel after panel, adding to the
  * totals in y.  Codes lie as [word of 4 columns][row][4 bytes] in the order of the
  * prepared activations, so one broadcast activation word multiplies LANES rows. */
-#ifndef MOX_OPS_X86_TILE_H
-#define MOX_OPS_X86_TILE_H
+#ifndef MOX_OPS_SIMD_TILE_H
+#define MOX_OPS_SIMD_TILE_H
 
-#include "ops/x86/acts.h"
-#include "ops/x86/transpose.h"
-#include "ops/x86/decode.h"
+#include "ops/simd/acts.h"
+#include "ops/simd/transpose.h"
+#include "ops/simd/decode.h"
 
 enum { PANEL = 2048, PANEL_F32 = 512 };
 

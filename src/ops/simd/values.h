@@ -1,13 +1,13 @@
-/* ops/x86/values.h -- weighted sums of rows: sum[r][c] += p[r][j] v[j][c].
+/* ops/simd/values.h -- weighted sums of rows: sum[r][c] += p[r][j] v[j][c].
  *
  * The second half of attention (p are weights of keys, v their values), and any product
  * whose matrix has been brought into rows of f32.  Lanes are columns; rows of p are
  * taken in blocks that share the reading of v.  Every sum is one chain over ascending j
  * that starts at 0, so its bytes do not depend on the rows computed beside it. */
-#ifndef MOX_OPS_X86_VALUES_H
-#define MOX_OPS_X86_VALUES_H
+#ifndef MOX_OPS_SIMD_VALUES_H
+#define MOX_OPS_SIMD_VALUES_H
 
-#include "ops/x86/weights.h"
+#include "ops/simd/weights.h"
 
 enum {
     STRIP_VECTORS = 2,

@@ -1,9 +1,9 @@
-/* ops/x86/embed.c -- rows of an embedding table, for one level.
+/* ops/simd/embed.c -- rows of an embedding table, for one level.
  *
  * Affine rows are one fused multiply-add per element, which rounds once as decoding
  * does; bf16 is a shift.  Other layouts are decoded as everywhere else. */
 #include "ops/kern.h"
-#include "ops/x86/weights.h"
+#include "ops/simd/weights.h"
 
 enum { PIECE = 512 }; /* codes unpacked at a time: whole groups */
 

@@ -1,11 +1,11 @@
-/* ops/x86/rope.c -- rotary position embedding, for one level.
+/* ops/simd/rope.c -- rotary position embedding, for one level.
  *
  * Sines and cosines are computed once per token and serve all its heads.  An angle is
  * reduced to [-pi/4, pi/4] in double, where the product with pi/2 inside a fused
  * multiply-add is exact, so that large positions lose nothing; what is left is a
  * polynomial in f32.  Angles too large for that, or not finite, go through libm. */
 #include "ops/kern.h"
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* ops/x86/deltanet.c -- the gated delta rule and what surrounds it, for one level.
+/* ops/simd/deltanet.c -- the gated delta rule and what surrounds it, for one level.
  *
  * Token by token, a row of the state is a vector along the keys.  In chunks, a block
  * of LANES rows is held the other way round, [k_dim][LANES], so that the rows of the
@@ -6,7 +6,7 @@
  * of k or q for all lanes, and nothing is summed across lanes.  A whole head is turned
  * round in place when the call begins and back when it ends. */
 #include "ops/kern.h"
-#include "ops/x86/rms.h"
+#include "ops/simd/rms.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* ops/x86/matmul.c -- products with stored weights, for one level.
+/* ops/simd/matmul.c -- products with stored weights, for one level.
  *
  * Activations are prepared once per call (acts.h); then every range of rows is
  * computed on its own: by dot products in file order for a few tokens (rows.h), by
  * tiles for many (tile.h).  A group whose gate and up would need activations prepared
  * in different ways falls back to the reference. */
 #include "ops/kern.h"
-#include "ops/x86/rows.h"
-#include "ops/x86/tile.h"
+#include "ops/simd/rows.h"
+#include "ops/simd/tile.h"
 
 #include <assert.h>
 

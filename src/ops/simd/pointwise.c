@@ -1,10 +1,10 @@
-/* ops/x86/pointwise.c -- element by element, for one level.
+/* ops/simd/pointwise.c -- element by element, for one level.
  *
  * The last elements of a range go through the same vector operations as the others,
  * so an element has the same bytes wherever a range is cut.  Products are rounded
  * before they are added, as in the references. */
 #include "ops/kern.h"
-#include "ops/x86/level.h"
+#include "ops/simd/level.h"
 
 /* Elements up to the first whose address is a multiple of a vector's size. */
 static int64_t misaligned(const float *p) { return (int64_t)(-((uintptr_t)p / sizeof *p) % LANES); }

@@ -1,0 +1,49 @@
+/* ops/simd/level.h -- the vector operations that the kernels are written in, for the
+ * level that this object is compiled for.
+ *
+ * A level is a set of instructions of one processor family.  The folder of the family
+ * gives the types vi and vf (VBYTES bytes as whole numbers and as LANES floats), the
+ * functions on them and what a level prefers (level.h there); what follows from those
+ * is here.  Kernels are static functions of one source, compiled once per level;
+ * MOX_AT(name) gives the exported ones their suffix. */
+#ifndef MOX_OPS_SIMD_LEVEL_H
+#define MOX_OPS_SIMD_LEVEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MOX_PASTE_(a, b) a##_##b
+#define MOX_PASTE(a, b) MOX_PASTE_(a, b)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#include "ops/x86/level.h"
+
+/* e^x to 2 ulp for |x| <= 87; below that clamped, above 89 infinite; NaN stays NaN. */
+ALWAYS_INLINE vf vf_exp(vf x)
+{
+    x = vf_max(vf_set(-87.0f), vf_min(vf_set(89.0f), x)); /* operand order keeps NaN */
+    const vf n = vf_round(vf_mul(x, vf_set(1.44269504f)));
+    vf r = vf_fma(n, vf_set(-0.693359375f), x);
+    r = vf_fma(n, vf_set(2.12194440e-4f), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(vf_mul(p, r), r, vf_add(r, vf_set(1.0f)));
+    return vf_scale2(p, n);
+}
+
+ALWAYS_INLINE vf vf_sigmoid(vf x)
+{
+    return vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+
+/* x / (1 + e^-x): a division by infinity far below, and NaN for -infinity, as the references have it. */
+ALWAYS_INLINE vf vf_silu(vf x)
+{
+    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x))));
+}
+
+#endif
