@@ -11,11 +11,6 @@
 #include <assert.h>
 
 enum {
-#if MOX_LEVEL == 1
-    ROW_BLOCK = 2,
-#else
-    ROW_BLOCK = 4,
-#endif
     SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
     ROW_CHUNK = 256        /* rows of gate, then of up: long runs of each */
 };
@@ -30,96 +25,103 @@ typedef struct product {
 
 /* ---- few tokens ---- */
 
-#define SWITCH_TOKENS(n, CALL) \
+/* out[(row - begin) * 4 + t] for rows [begin, end). */
+typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
+
+/* 4-bit codes: the sums of four rows are added up together.  One token takes two rows at a
+ * time, more tokens one row, so that the sums stay in registers; each is a function of its
+ * own so that the compiler keeps its loop in them. */
+#define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                                      \
+    static void name(const rows_in *in, int64_t begin, int64_t end, float *out)                         \
+    {                                                                                                   \
+        for (int64_t row = begin; row < end; row += 4, out += 16) {                                     \
+            const int64_t n = end - row < 4 ? end - row : 4;                                            \
+            vf acc[4][4];                                                                               \
+            for (int64_t r = 0; r < n;) {                                                               \
+                if (r + RB <= n) {                                                                      \
+                    LANES_OF(RB, NT, in, row + r, acc + r);                                             \
+                    r += RB;                                                                            \
+                } else {                                                                                \
+                    LANES_OF(1, NT, in, row + r, acc + r);                                              \
+                    r++;                                                                                \
+                }                                                                                       \
+            }                                                                                           \
+            for (int64_t r = n; r < 4; r++)                                                             \
+                for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();                                     \
+            for (int t = 0; t < NT; t++) {                                                              \
+                float sums[4];                                                                          \
+                vf_store_sum4(sums, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);                        \
+                for (int64_t r = 0; r < n; r++) out[4 * r + t] = sums[r];                               \
+            }                                                                                           \
+        }                                                                                               \
+    }
+#define I16(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 2, false, in, row, acc)
+#define I16_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 2, true, in, row, acc)
+#define I8(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 1, false, in, row, acc)
+#define I8_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 1, true, in, row, acc)
+#define F32(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, false, in, row, acc)
+#define F32_PLAIN(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, true, in, row, acc)
+#define DEFINE_ALL_TOKENS(kind, ROWS_OF_ONE, LANES_OF)      \
+    DEFINE_DOT_NIBBLES(kind##_1, ROWS_OF_ONE, 1, LANES_OF)  \
+    DEFINE_DOT_NIBBLES(kind##_2, 1, 2, LANES_OF)        \
+    DEFINE_DOT_NIBBLES(kind##_3, 1, 3, LANES_OF)        \
+    DEFINE_DOT_NIBBLES(kind##_4, 1, 4, LANES_OF)
+DEFINE_ALL_TOKENS(nibbles_i16, 2, I16)
+DEFINE_ALL_TOKENS(nibbles_i16_plain, 2, I16_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_i8, 2, I8)
+DEFINE_ALL_TOKENS(nibbles_i8_plain, 2, I8_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_f32, 4, F32)
+DEFINE_ALL_TOKENS(nibbles_f32_plain, 4, F32_PLAIN)
+
+/* Any other weight, row by row. */
+#define DEFINE_DOT_ROW(name, NT, DOT)                                            \
+    static void name(const rows_in *in, int64_t begin, int64_t end, float *out)  \
+    {                                                                            \
+        for (int64_t row = begin; row < end; row++, out += 4) DOT(NT, in, row, out); \
+    }
+#define CODES_I16(NT, in, row, out) dot_codes(NT, 2, in, row, out)
+#define CODES_I8(NT, in, row, out) dot_codes(NT, 1, in, row, out)
+#define DEFINE_ALL_ROWS(kind, DOT)        \
+    DEFINE_DOT_ROW(kind##_1, 1, DOT)      \
+    DEFINE_DOT_ROW(kind##_2, 2, DOT)      \
+    DEFINE_DOT_ROW(kind##_3, 3, DOT)      \
+    DEFINE_DOT_ROW(kind##_4, 4, DOT)
+DEFINE_ALL_ROWS(codes_i16, CODES_I16)
+DEFINE_ALL_ROWS(codes_i8, CODES_I8)
+DEFINE_ALL_ROWS(decoded, dot_decoded)
+
+#define EACH_TOKENS(kind) {kind##_1, kind##_2, kind##_3, kind##_4}
+static dot_rows *choose_dot(const act_plan *p, bool plain, int64_t n)
+{
+    static dot_rows *const nibbles[3][2][ROWS_MAX] = {{EACH_TOKENS(nibbles_f32), EACH_TOKENS(nibbles_f32_plain)},
+                                                      {EACH_TOKENS(nibbles_i8), EACH_TOKENS(nibbles_i8_plain)},
+                                                      {EACH_TOKENS(nibbles_i16), EACH_TOKENS(nibbles_i16_plain)}};
+    static dot_rows *const others[3][ROWS_MAX] = {EACH_TOKENS(decoded), EACH_TOKENS(codes_i8), EACH_TOKENS(codes_i16)};
+    const int planes = p->integer ? p->planes : 0;
+    return p->nibble ? nibbles[planes][plain][n - 1] : others[planes][n - 1];
+}
+
+/* out[(row - begin) * 4 + t] for rows [begin, end), t < n <= ROWS_MAX. */
+static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
+{
+    const mox_mat_layout *l = &x->m->layout;
+    const rows_in in = {.m = x->m, .p = &x->p, .acts = x->acts, .row_bytes = mox_mat_row_bytes(l, x->m->cols),
+                        .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols),
+                        .n_chunks = x->p.cols_padded / CHUNK, .n_whole = x->p.cols / CHUNK};
+    const bool plain = l->group == 64 && l->scale_type == MOX_DT_BF16 && x->p.cols % CHUNK == 0;
+    choose_dot(&x->p, plain, x->n)(&in, begin, end, out);
+}
+
+/* ---- many tokens ---- */
+
+#if MOX_LEVEL == 1
+#define SWITCH_BLOCK(n, CALL)  \
     switch (n) {               \
     case 1: CALL(1); break;    \
     case 2: CALL(2); break;    \
     case 3: CALL(3); break;    \
     default: CALL(4); break;   \
     }
-
-/* out[r * 4 + t] for four rows of 4-bit codes. */
-static void dot_four(const rows_in *in, int64_t row, int64_t n, float *out)
-{
-    /* More tokens, fewer rows: the sums must stay in registers. */
-    const act_plan *p = in->p;
-    if (p->integer && p->nibble && p->planes == 2) {
-        if (n == 1) {
-            for (int r = 0; r < 4; r += ROW_BLOCK) dot_nibbles(ROW_BLOCK, 1, 2, in, row + r, out + 4 * r);
-        } else {
-#define CALL(NT) for (int r = 0; r < 4; r++) dot_nibbles(1, NT, 2, in, row + r, out + 4 * r)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        }
-    } else if (p->integer && p->nibble) {
-        if (n == 1) {
-            for (int r = 0; r < 4; r += ROW_BLOCK) dot_nibbles(ROW_BLOCK, 1, 1, in, row + r, out + 4 * r);
-        } else {
-#define CALL(NT) for (int r = 0; r < 4; r++) dot_nibbles(1, NT, 1, in, row + r, out + 4 * r)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        }
-    } else if (p->nibble) {
-        if (n == 1) {
-            for (int r = 0; r < 4; r += ROW_BLOCK) dot_nibbles_f32(ROW_BLOCK, 1, in, row + r, out + 4 * r);
-        } else {
-#define CALL(NT) for (int r = 0; r < 4; r++) dot_nibbles_f32(1, NT, in, row + r, out + 4 * r)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        }
-    }
-}
-
-static void dot_one(const rows_in *in, int64_t row, int64_t n, float *out)
-{
-    const act_plan *p = in->p;
-    if (p->nibble) {
-        if (p->integer && p->planes == 2) {
-#define CALL(NT) dot_nibbles(1, NT, 2, in, row, out)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        } else if (p->integer) {
-#define CALL(NT) dot_nibbles(1, NT, 1, in, row, out)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        } else {
-#define CALL(NT) dot_nibbles_f32(1, NT, in, row, out)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        }
-    } else if (p->integer) {
-        if (p->planes == 2) {
-#define CALL(NT) dot_codes(NT, 2, in, row, out)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        } else {
-#define CALL(NT) dot_codes(NT, 1, in, row, out)
-            SWITCH_TOKENS(n, CALL)
-#undef CALL
-        }
-    } else {
-#define CALL(NT) dot_decoded(NT, in, row, out)
-        SWITCH_TOKENS(n, CALL)
-#undef CALL
-    }
-}
-
-/* out[(row - begin) * 4 + t] for rows [begin, end), t < n <= ROWS_MAX. */
-static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
-{
-    const rows_in in = {.m = x->m, .p = &x->p, .acts = x->acts, .row_bytes = mox_mat_row_bytes(&x->m->layout, x->m->cols),
-                        .scale_bytes = mox_mat_scale_row_bytes(&x->m->layout, x->m->cols),
-                        .n_chunks = x->p.cols_padded / CHUNK, .n_whole = x->p.cols / CHUNK};
-    int64_t row = begin;
-    if (x->p.nibble)
-        for (; row + 4 <= end; row += 4) dot_four(&in, row, x->n, out + (row - begin) * 4);
-    for (; row < end; row++) dot_one(&in, row, x->n, out + (row - begin) * 4);
-}
-
-/* ---- many tokens ---- */
-
-#if MOX_LEVEL == 1
-#define SWITCH_BLOCK(n, CALL) SWITCH_TOKENS(n, CALL)
 #else
 #define SWITCH_BLOCK(n, CALL)  \
     switch (n) {               \

@@ -9,7 +9,9 @@
 #include "ops/simd/acts.h"
 #include "ops/simd/decode.h"
 
-enum { PREFETCH_BYTES = 4096 };
+/* Into the second cache, not the first: the processor has too few buffers for lines on
+ * their way to the first to keep up with memory (14 GB/s instead of 27 for long rows). */
+enum { PREFETCH_BYTES = 8192, RB_MAX = 4 };
 
 /* What the kernels read of one matrix. */
 typedef struct rows_in {
@@ -38,39 +40,27 @@ ALWAYS_INLINE vi load_chunk(const uint8_t *row, int64_t at, int64_t row_bytes)
     return vi_load(spare);
 }
 
-/* out[r * 4 + t] = the sum of acc[r][t]. */
-ALWAYS_INLINE void store_sums(const int RB, const int NT, vf acc[4][4], float *out)
-{
-    if (RB == 4 && NT == 1) {
-        float sums[4];
-        _mm_storeu_ps(sums, vf_sum4(acc[0][0], acc[1][0], acc[2][0], acc[3][0]));
-        for (int r = 0; r < 4; r++) out[4 * r] = sums[r];
-        return;
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < RB; r++)
-#pragma GCC unroll 4
-        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
-}
-
-/* RB rows from `row` on, NT tokens: out[r][t]. */
-ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, const rows_in *in, int64_t row, float *out)
+/* RB neighbouring rows from `row` on, NT tokens: out[r][t], to be summed over its lanes.
+ * PLAIN: groups of 64 with scales in BF16 and whole chunks, as most files have them.  */
+ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, const bool PLAIN, const rows_in *in,
+                                 int64_t row, vf out[][4])
 {
     const act_plan *p = in->p;
     const uint8_t *w = in->m->w + row * in->row_bytes;
-    const int64_t n_chunks = in->n_chunks, n_whole = in->n_whole, per_block = (LANES << p->unit_shift) / CHUNK;
-    const mox_dtype type = in->m->layout.scale_type;
-    vf acc[4][4], scale[4][4];
+    const int unit_shift = PLAIN ? 6 : p->unit_shift, share = PLAIN ? 1 : p->share;
+    const int64_t n_chunks = in->n_chunks, per_block = (LANES << unit_shift) / CHUNK;
+    const mox_dtype type = PLAIN ? MOX_DT_BF16 : in->m->layout.scale_type;
+    vf acc[RB_MAX][4], scale[RB_MAX][4];
 #pragma GCC unroll 4
     for (int r = 0; r < RB; r++)
 #pragma GCC unroll 4
         for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();
     for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
-        const int64_t u0 = (c0 * CHUNK) >> p->unit_shift;
+        const int64_t u0 = (c0 * CHUNK) >> unit_shift;
 #pragma GCC unroll 4
         for (int r = 0; r < RB; r++) {
-            const vf s = load_units(in->m->scales + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
-            const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+            const vf s = load_units(in->m->scales + (row + r) * in->scale_bytes, type, share, u0, p->units);
+            const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, share, u0, p->units);
 #pragma GCC unroll 4
             for (int t = 0; t < NT; t++) {
                 const float *x = scales_of(in, t) + u0;
@@ -79,15 +69,15 @@ ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, con
             }
         }
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
-        vi lanes = vi_lanes_shr(p->unit_shift - 3); /* units of lanes of 8 columns */
-#pragma GCC unroll 1 /* as in the prototype, where unrolling was slower from memory */
-        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> p->unit_shift))) {
-            vi low[4], high[4];
+        vi lanes = vi_lanes_shr(unit_shift - 3); /* units of lanes of 8 columns */
+#pragma GCC unroll 1 /* unrolled it is slower from memory */
+        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> unit_shift))) {
+            vi low[RB_MAX], high[RB_MAX];
 #pragma GCC unroll 4
             for (int r = 0; r < RB; r++) {
-                const vi v = c < n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
-                                         : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes);
-                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T0);
+                const vi v = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
+                                                 : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
+                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T1);
                 low[r] = vi_and(v, vi_set8(15));
                 high[r] = vi_high_nibbles(v);
             }
@@ -97,14 +87,17 @@ ALWAYS_INLINE void dot_nibbles(const int RB, const int NT, const int PLANES, con
                 const vi even = vi_load(x), odd = vi_load(x + VBYTES), even1 = vi_load(x1), odd1 = vi_load(x1 + VBYTES);
 #pragma GCC unroll 4
                 for (int r = 0; r < RB; r++) {
-                    vi i = vi_dot(vi_dot(vi_zero(), low[r], even), high[r], odd);
-                    if (PLANES == 2) i = vi_dot(vi_dot(vi_shl(i, 8), low[r], even1), high[r], odd1);
+                    const vi i = PLANES == 2 ? vi_dot_nibbles2(low[r], high[r], even, odd, even1, odd1)
+                                             : vi_dot_nibbles(low[r], high[r], even, odd);
                     acc[r][t] = vf_fma(vf_from_int(i), vf_permute(scale[r][t], lanes), acc[r][t]);
                 }
             }
         }
     }
-    store_sums(RB, NT, acc, out);
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++)
+#pragma GCC unroll 4
+        for (int t = 0; t < NT; t++) out[r][t] = acc[r][t];
 }
 
 /* One row of any other width of code, through bytes. */
@@ -125,7 +118,7 @@ ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, 
         const uint8_t *codes = bytes;
         if (bits == 8 && n % VBYTES == 0) {
             codes = w + c0;
-            for (int64_t i = 0; i < n; i += 64) _mm_prefetch((const char *)codes + PREFETCH_BYTES + i, _MM_HINT_T0);
+            for (int64_t i = 0; i < n; i += 64) _mm_prefetch((const char *)codes + PREFETCH_BYTES + i, _MM_HINT_T1);
         } else {
             unpack_codes(w, bits, c0, n, in->row_bytes, bytes);
             if (n % VBYTES) memset(bytes + n, 0, VBYTES);
@@ -149,41 +142,42 @@ ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, 
 
 /* f32 activations and 4-bit codes: a code stays at its place in the word, and the
  * activation has been divided by that place. */
-ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in, int64_t row, float *out)
+ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAIN, const rows_in *in, int64_t row, vf out[][4])
 {
     const act_plan *p = in->p;
     const uint8_t *w = in->m->w + row * in->row_bytes;
-    const int64_t n_chunks = in->n_chunks, n_whole = in->n_whole, per_block = (LANES << p->unit_shift) / CHUNK;
-    const mox_dtype type = in->m->layout.scale_type;
-    vf acc[4][4], scale[4];
+    const int unit_shift = PLAIN ? 6 : p->unit_shift, share = PLAIN ? 1 : p->share;
+    const int64_t n_chunks = in->n_chunks, per_block = (LANES << unit_shift) / CHUNK;
+    const mox_dtype type = PLAIN ? MOX_DT_BF16 : in->m->layout.scale_type;
+    vf acc[RB_MAX][4], scale[RB_MAX];
 #pragma GCC unroll 4
     for (int r = 0; r < RB; r++)
 #pragma GCC unroll 4
         for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();
     for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
-        const int64_t u0 = (c0 * CHUNK) >> p->unit_shift;
+        const int64_t u0 = (c0 * CHUNK) >> unit_shift;
 #pragma GCC unroll 4
         for (int r = 0; r < RB; r++) {
-            scale[r] = load_units(in->m->scales + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
-            const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, p->share, u0, p->units);
+            scale[r] = load_units(in->m->scales + (row + r) * in->scale_bytes, type, share, u0, p->units);
+            const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, share, u0, p->units);
             for (int t = 0; t < NT; t++) {
                 const float *sum = (const float *)(const void *)(in->acts + t * p->token_bytes) + p->cols_padded + u0;
                 acc[r][t] = vf_fma(b, vf_load(sum), acc[r][t]);
             }
         }
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
-        vi lanes = vi_lanes_shr(p->unit_shift - 3); /* units of lanes of 8 columns */
+        vi lanes = vi_lanes_shr(unit_shift - 3); /* units of lanes of 8 columns */
 #pragma GCC unroll 1
-        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> p->unit_shift))) {
-            vi v[4];
+        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> unit_shift))) {
+            vi v[RB_MAX];
             for (int r = 0; r < RB; r++) {
-                v[r] = c < n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
-                                   : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes);
-                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T0);
+                v[r] = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
+                                           : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
+                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T1);
             }
             for (int t = 0; t < NT; t++) {
                 const float *x = (const float *)(const void *)(in->acts + t * p->token_bytes) + c * CHUNK;
-                vf sum[4];
+                vf sum[RB_MAX];
                 for (int r = 0; r < RB; r++) sum[r] = vf_zero();
 #pragma GCC unroll 8
                 for (int j = 0; j < 8; j++) {
@@ -198,7 +192,21 @@ ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in
             }
         }
     }
-    store_sums(RB, NT, acc, out);
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++)
+#pragma GCC unroll 4
+        for (int t = 0; t < NT; t++) out[r][t] = acc[r][t];
+}
+
+/* out[r * 4 + t]: the same, summed. */
+ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in, int64_t row, float *out)
+{
+    vf acc[RB_MAX][4];
+    lanes_nibbles_f32(RB, NT, false, in, row, acc);
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++)
+#pragma GCC unroll 4
+        for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
 }
 
 /* f32 activations and any other weight: decoded vector by vector. */

@@ -15,10 +15,20 @@ ALWAYS_INLINE vf load_numbers(const uint8_t *p, mox_dtype t, int64_t n)
 {
     if (n >= LANES) return t == MOX_DT_BF16 ? vf_load_bf16(p) : t == MOX_DT_F16 ? vf_load_f16(p) : vf_load_at(p);
 #if MOX_LEVEL == 1
-    uint8_t bytes[4 * LANES] = {0};
-    const int64_t n_bytes = n * (t == MOX_DT_F32 ? 4 : 2);
-    for (int64_t i = 0; i < n_bytes; i += 2) memcpy(bytes + i, p + i, 2);
-    return t == MOX_DT_BF16 ? vf_load_bf16(bytes) : t == MOX_DT_F16 ? vf_load_f16(bytes) : vf_load_at(bytes);
+    if (t == MOX_DT_F32) {
+        uint8_t bytes[4 * LANES] = {0};
+        memcpy(bytes, p, (size_t)n * 4);
+        return vf_load_at(bytes);
+    }
+    __m128i halves;
+    if (n == 4) { /* rows of 768 columns end so */
+        halves = _mm_loadl_epi64((const void *)p);
+    } else {
+        uint16_t numbers[8] = {0};
+        memcpy(numbers, p, (size_t)n * 2);
+        halves = _mm_loadu_si128((const void *)numbers);
+    }
+    return t == MOX_DT_BF16 ? vf_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16)) : _mm256_cvtph_ps(halves);
 #else
     const __mmask16 mask = (__mmask16)((1u << n) - 1);
     if (t == MOX_DT_F32) return _mm512_maskz_loadu_ps(mask, p);

@@ -249,7 +249,15 @@ ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
 #endif
     return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 }
+ALWAYS_INLINE void vf_store_sum4(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, vf_sum4(a, b, c, d)); }
 ALWAYS_INLINE float vf_sum(vf x) { return _mm_cvtss_f32(vf_sum4(x, vf_zero(), vf_zero(), vf_zero())); }
+
+/* x, in a register: keeps a compiler from loading it again for every use. */
+ALWAYS_INLINE vi vi_kept(vi x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
 
 /* Lane numbers divided by 2^n. */
 ALWAYS_INLINE vi vi_lanes_shr(int n)
@@ -275,7 +283,32 @@ ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 #endif
 }
 
-/* The same for any unsigned bytes. */
+/* Codes below 16 with one plane of activations, and with two: 256 * x + y.  Without VNNI
+ * the products of two pairs fit a 16-bit sum. */
+#if MOX_LEVEL == 3
+ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd) { return vi_dot(vi_dot(vi_zero(), low, even), high, odd); }
+ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
+{
+    return vi_dot(vi_dot(vi_shl(vi_dot_nibbles(low, high, even, odd), 8), low, even1), high, odd1);
+}
+#else
+#if MOX_LEVEL == 2
+#define DOT_16(low, high, even, odd) _mm512_add_epi16(_mm512_maddubs_epi16(low, even), _mm512_maddubs_epi16(high, odd))
+#define TIMES(sums, factor) _mm512_madd_epi16(sums, _mm512_set1_epi16(factor))
+#else
+#define DOT_16(low, high, even, odd) _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd))
+#define TIMES(sums, factor) _mm256_madd_epi16(sums, _mm256_set1_epi16(factor))
+#endif
+ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd) { return TIMES(DOT_16(low, high, even, odd), 1); }
+ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
+{
+    return vi_add(TIMES(DOT_16(low, high, even, odd), 256), TIMES(DOT_16(low, high, even1, odd1), 1));
+}
+#undef DOT_16
+#undef TIMES
+#endif
+
+/* vi_dot for any unsigned bytes. */
 ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
 {
 #if MOX_LEVEL == 3
