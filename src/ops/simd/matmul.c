@@ -28,9 +28,9 @@ typedef struct product {
 /* out[(row - begin) * 4 + t] for rows [begin, end). */
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
-/* 4-bit codes: the sums of four rows are added up together.  One token takes two rows at a
- * time, more tokens one row, so that the sums stay in registers; each is a function of its
- * own so that the compiler keeps its loop in them. */
+/* 4-bit codes: the sums of four rows are added up together.  One token takes four short
+ * or two long rows at a time (rows.h), more tokens one row, so that the sums stay in
+ * registers; each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                                      \
     static void name(const rows_in *in, int64_t begin, int64_t end, float *out)                         \
     {                                                                                                   \
@@ -61,17 +61,18 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define I8_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 1, true, in, row, acc)
 #define F32(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, false, in, row, acc)
 #define F32_PLAIN(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, true, in, row, acc)
-#define DEFINE_ALL_TOKENS(kind, ROWS_OF_ONE, LANES_OF)      \
-    DEFINE_DOT_NIBBLES(kind##_1, ROWS_OF_ONE, 1, LANES_OF)  \
+#define DEFINE_ALL_TOKENS(kind, LANES_OF)               \
+    DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF)    \
+    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)        \
     DEFINE_DOT_NIBBLES(kind##_2, 1, 2, LANES_OF)        \
     DEFINE_DOT_NIBBLES(kind##_3, 1, 3, LANES_OF)        \
     DEFINE_DOT_NIBBLES(kind##_4, 1, 4, LANES_OF)
-DEFINE_ALL_TOKENS(nibbles_i16, 2, I16)
-DEFINE_ALL_TOKENS(nibbles_i16_plain, 2, I16_PLAIN)
-DEFINE_ALL_TOKENS(nibbles_i8, 2, I8)
-DEFINE_ALL_TOKENS(nibbles_i8_plain, 2, I8_PLAIN)
-DEFINE_ALL_TOKENS(nibbles_f32, 4, F32)
-DEFINE_ALL_TOKENS(nibbles_f32_plain, 4, F32_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_i16, I16)
+DEFINE_ALL_TOKENS(nibbles_i16_plain, I16_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_i8, I8)
+DEFINE_ALL_TOKENS(nibbles_i8_plain, I8_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_f32, F32)
+DEFINE_ALL_TOKENS(nibbles_f32_plain, F32_PLAIN)
 
 /* Any other weight, row by row. */
 #define DEFINE_DOT_ROW(name, NT, DOT)                                            \
@@ -90,15 +91,19 @@ DEFINE_ALL_ROWS(codes_i16, CODES_I16)
 DEFINE_ALL_ROWS(codes_i8, CODES_I8)
 DEFINE_ALL_ROWS(decoded, dot_decoded)
 
-#define EACH_TOKENS(kind) {kind##_1, kind##_2, kind##_3, kind##_4}
-static dot_rows *choose_dot(const act_plan *p, bool plain, int64_t n)
+static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int64_t n)
 {
-    static dot_rows *const nibbles[3][2][ROWS_MAX] = {{EACH_TOKENS(nibbles_f32), EACH_TOKENS(nibbles_f32_plain)},
-                                                      {EACH_TOKENS(nibbles_i8), EACH_TOKENS(nibbles_i8_plain)},
-                                                      {EACH_TOKENS(nibbles_i16), EACH_TOKENS(nibbles_i16_plain)}};
-    static dot_rows *const others[3][ROWS_MAX] = {EACH_TOKENS(decoded), EACH_TOKENS(codes_i8), EACH_TOKENS(codes_i16)};
+#define EACH_TOKENS(kind) kind##_1, kind##_2, kind##_3, kind##_4
+#define NIBBLES(kind) {kind##_short, EACH_TOKENS(kind)}
+    static dot_rows *const nibbles[3][2][1 + ROWS_MAX] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
+                                                          {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
+                                                          {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
+    static dot_rows *const others[3][ROWS_MAX] = {{EACH_TOKENS(decoded)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
+#undef NIBBLES
+#undef EACH_TOKENS
     const int planes = p->integer ? p->planes : 0;
-    return p->nibble ? nibbles[planes][plain][n - 1] : others[planes][n - 1];
+    if (!p->nibble) return others[planes][n - 1];
+    return nibbles[planes][plain][n == 1 && short_rows ? 0 : n];
 }
 
 /* out[(row - begin) * 4 + t] for rows [begin, end), t < n <= ROWS_MAX. */
@@ -109,7 +114,7 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
                         .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols),
                         .n_chunks = x->p.cols_padded / CHUNK, .n_whole = x->p.cols / CHUNK};
     const bool plain = l->group == 64 && l->scale_type == MOX_DT_BF16 && x->p.cols % CHUNK == 0;
-    choose_dot(&x->p, plain, x->n)(&in, begin, end, out);
+    choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, x->n)(&in, begin, end, out);
 }
 
 /* ---- many tokens ---- */

@@ -1,17 +1,25 @@
 /* ops/simd/rows.h -- few tokens: dot products in the order of the file.
  *
  * The speed of one token is that of memory, so the order of memory decides: RB
- * neighbouring rows at a time, which lie one after the other in the file, with the
- * prefetch walking through them strictly in sequence. */
+ * neighbouring rows at a time, which lie one after the other in the file. */
 #ifndef MOX_OPS_SIMD_ROWS_H
 #define MOX_OPS_SIMD_ROWS_H
 
 #include "ops/simd/acts.h"
 #include "ops/simd/decode.h"
 
-/* Into the second cache, not the first: the processor has too few buffers for lines on
- * their way to the first to keep up with memory (14 GB/s instead of 27 for long rows). */
-enum { PREFETCH_BYTES = 8192, RB_MAX = 4 };
+enum { RB_MAX = 4, SHORT_ROW = 1024 };
+
+/* Memory must be asked early, in its own order, by a prefetch that walks through the rows
+ * of a block one after the other.  Four short rows make a block that fits the first cache.
+ * Longer ones would need more lines on their way there than the processor has buffers for
+ * (14 GB/s at best), so they are taken by twos and fetched into the second cache, from
+ * where the processor's own prefetch follows two streams. */
+ALWAYS_INLINE void prefetch_rows(const int RB, const uint8_t *w, int64_t at)
+{
+    if (RB == 4) prefetch_first(w + 4 * SHORT_ROW + at);
+    else prefetch_second(w + 8192 + at);
+}
 
 /* What the kernels read of one matrix. */
 typedef struct rows_in {
@@ -77,7 +85,7 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
             for (int r = 0; r < RB; r++) {
                 const vi v = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                                  : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
-                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T1);
+                prefetch_rows(RB, w, (c * RB + r) * VBYTES);
                 low[r] = vi_and(v, vi_set8(15));
                 high[r] = vi_high_nibbles(v);
             }
@@ -118,7 +126,7 @@ ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, 
         const uint8_t *codes = bytes;
         if (bits == 8 && n % VBYTES == 0) {
             codes = w + c0;
-            for (int64_t i = 0; i < n; i += 64) _mm_prefetch((const char *)codes + PREFETCH_BYTES + i, _MM_HINT_T1);
+            for (int64_t i = 0; i < n; i += 64) prefetch_rows(1, codes, i);
         } else {
             unpack_codes(w, bits, c0, n, in->row_bytes, bytes);
             if (n % VBYTES) memset(bytes + n, 0, VBYTES);
@@ -173,7 +181,7 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
             for (int r = 0; r < RB; r++) {
                 v[r] = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                            : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
-                _mm_prefetch((const char *)w + PREFETCH_BYTES + (c * RB + r) * VBYTES, _MM_HINT_T1);
+                prefetch_rows(RB, w, (c * RB + r) * VBYTES);
             }
             for (int t = 0; t < NT; t++) {
                 const float *x = (const float *)(const void *)(in->acts + t * p->token_bytes) + c * CHUNK;

@@ -252,6 +252,9 @@ ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
 ALWAYS_INLINE void vf_store_sum4(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, vf_sum4(a, b, c, d)); }
 ALWAYS_INLINE float vf_sum(vf x) { return _mm_cvtss_f32(vf_sum4(x, vf_zero(), vf_zero(), vf_zero())); }
 
+ALWAYS_INLINE void prefetch_first(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }  /* into the first cache */
+ALWAYS_INLINE void prefetch_second(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); } /* into the second */
+
 /* x, in a register: keeps a compiler from loading it again for every use. */
 ALWAYS_INLINE vi vi_kept(vi x)
 {
