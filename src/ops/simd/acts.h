@@ -13,7 +13,7 @@
  *           by the place of the code in its word, 16^j (16^6 for the last, see rows.h)
  *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
  *           for the tile kernels; f32: [column][token]
- * A group of n tokens is in rows when n <= ROWS_MAX, else in blocks of even size. */
+ * A group of n tokens is in rows when n <= FEW_MAX, else in blocks of even size. */
 #ifndef MOX_OPS_SIMD_ACTS_H
 #define MOX_OPS_SIMD_ACTS_H
 
@@ -27,7 +27,7 @@ enum {
 #else
     BLOCK_MAX = 12,
 #endif
-    ROWS_MAX = 4
+    FEW_MAX = 6 /* tokens that dot products take, tiles beyond: they are not worth filling for fewer */
 };
 
 typedef struct act_plan {
@@ -220,7 +220,7 @@ static void prepare_f32_block(const act_plan *p, const float *x, uint8_t *base, 
 /* Token i of a group of n whose activations begin at base. */
 static void prepare_token(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
 {
-    if (n <= ROWS_MAX) {
+    if (n <= FEW_MAX) {
         uint8_t *token = base + i * p->token_bytes;
         if (p->integer) prepare_int_row(p, x, token);
         else prepare_f32_row(p, x, token);

@@ -12,7 +12,8 @@
 
 enum {
     SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
-    ROW_CHUNK = 256        /* rows of gate, then of up: long runs of each */
+    ROW_CHUNK = 256,       /* rows of gate, then of up: long runs of each */
+    PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
 };
 
 /* One matrix and the prepared activations of the tokens that meet it. */
@@ -25,35 +26,35 @@ typedef struct product {
 
 /* ---- few tokens ---- */
 
-/* out[(row - begin) * 4 + t] for rows [begin, end). */
+/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to PASS tokens. */
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
  * or two long rows at a time (rows.h), more tokens one row, so that the sums stay in
  * registers; each is a function of its own so that the compiler keeps its loop in them. */
-#define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                                      \
-    static void name(const rows_in *in, int64_t begin, int64_t end, float *out)                         \
-    {                                                                                                   \
-        for (int64_t row = begin; row < end; row += 4, out += 16) {                                     \
-            const int64_t n = end - row < 4 ? end - row : 4;                                            \
-            vf acc[4][4];                                                                               \
-            for (int64_t r = 0; r < n;) {                                                               \
-                if (r + RB <= n) {                                                                      \
-                    LANES_OF(RB, NT, in, row + r, acc + r);                                             \
-                    r += RB;                                                                            \
-                } else {                                                                                \
-                    LANES_OF(1, NT, in, row + r, acc + r);                                              \
-                    r++;                                                                                \
-                }                                                                                       \
-            }                                                                                           \
-            for (int64_t r = n; r < 4; r++)                                                             \
-                for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();                                     \
-            for (int t = 0; t < NT; t++) {                                                              \
-                float sums[4];                                                                          \
-                vf_store_sum4(sums, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);                        \
-                for (int64_t r = 0; r < n; r++) out[4 * r + t] = sums[r];                               \
-            }                                                                                           \
-        }                                                                                               \
+#define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
+    static void name(const rows_in *in, int64_t begin, int64_t end, float *out)               \
+    {                                                                                         \
+        for (int64_t row = begin; row < end; row += 4, out += 4) {                            \
+            const int64_t n = end - row < 4 ? end - row : 4;                                  \
+            vf acc[4][PASS];                                                                  \
+            for (int64_t r = 0; r < n;) {                                                     \
+                if (r + RB <= n) {                                                            \
+                    LANES_OF(RB, NT, in, row + r, acc + r);                                   \
+                    r += RB;                                                                  \
+                } else {                                                                      \
+                    LANES_OF(1, NT, in, row + r, acc + r);                                    \
+                    r++;                                                                      \
+                }                                                                             \
+            }                                                                                 \
+            for (int64_t r = n; r < 4; r++)                                                   \
+                for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();                           \
+            for (int t = 0; t < NT; t++) {                                                    \
+                float sums[4];                                                                \
+                vf_store_sum4(sums, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);              \
+                memcpy(out + t * ROW_CHUNK, sums, (size_t)n * sizeof *sums);                  \
+            }                                                                                 \
+        }                                                                                     \
     }
 #define I16(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 2, false, in, row, acc)
 #define I16_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 2, true, in, row, acc)
@@ -64,9 +65,14 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define DEFINE_ALL_TOKENS(kind, LANES_OF)               \
     DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF)    \
     DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_2, 1, 2, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_3, 1, 3, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_4, 1, 4, LANES_OF)
+    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF)        \
+    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF)        \
+    DEFINE_DOT_NIBBLES(kind##_4, ROWS_OF_MORE, 4, LANES_OF)
+#if MOX_LEVEL == 1
+#define ROWS_OF_MORE 1
+#else
+#define ROWS_OF_MORE 2
+#endif
 DEFINE_ALL_TOKENS(nibbles_i16, I16)
 DEFINE_ALL_TOKENS(nibbles_i16_plain, I16_PLAIN)
 DEFINE_ALL_TOKENS(nibbles_i8, I8)
@@ -78,7 +84,11 @@ DEFINE_ALL_TOKENS(nibbles_f32_plain, F32_PLAIN)
 #define DEFINE_DOT_ROW(name, NT, DOT)                                            \
     static void name(const rows_in *in, int64_t begin, int64_t end, float *out)  \
     {                                                                            \
-        for (int64_t row = begin; row < end; row++, out += 4) DOT(NT, in, row, out); \
+        for (int64_t row = begin; row < end; row++, out++) {                     \
+            float sums[PASS];                                                    \
+            DOT(NT, in, row, sums);                                              \
+            for (int t = 0; t < NT; t++) out[t * ROW_CHUNK] = sums[t];           \
+        }                                                                        \
     }
 #define CODES_I16(NT, in, row, out) dot_codes(NT, 2, in, row, out)
 #define CODES_I8(NT, in, row, out) dot_codes(NT, 1, in, row, out)
@@ -95,10 +105,10 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
 {
 #define EACH_TOKENS(kind) kind##_1, kind##_2, kind##_3, kind##_4
 #define NIBBLES(kind) {kind##_short, EACH_TOKENS(kind)}
-    static dot_rows *const nibbles[3][2][1 + ROWS_MAX] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
+    static dot_rows *const nibbles[3][2][1 + PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
                                                           {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
                                                           {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
-    static dot_rows *const others[3][ROWS_MAX] = {{EACH_TOKENS(decoded)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
+    static dot_rows *const others[3][PASS] = {{EACH_TOKENS(decoded)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
 #undef NIBBLES
 #undef EACH_TOKENS
     const int planes = p->integer ? p->planes : 0;
@@ -106,15 +116,24 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     return nibbles[planes][plain][n == 1 && short_rows ? 0 : n];
 }
 
-/* out[(row - begin) * 4 + t] for rows [begin, end), t < n <= ROWS_MAX. */
+/* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <=
+ * FEW_MAX: a few rows at a time, four tokens at a time. */
 static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
 {
     const mox_mat_layout *l = &x->m->layout;
-    const rows_in in = {.m = x->m, .p = &x->p, .acts = x->acts, .row_bytes = mox_mat_row_bytes(l, x->m->cols),
-                        .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols),
-                        .n_chunks = x->p.cols_padded / CHUNK, .n_whole = x->p.cols / CHUNK};
+    rows_in in = {.m = x->m, .p = &x->p, .row_bytes = mox_mat_row_bytes(l, x->m->cols),
+                  .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols), .n_chunks = x->p.cols_padded / CHUNK,
+                  .n_whole = x->p.cols / CHUNK};
     const bool plain = l->group == 64 && l->scale_type == MOX_DT_BF16 && x->p.cols % CHUNK == 0;
-    choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, x->n)(&in, begin, end, out);
+    const int64_t step = x->n <= PASS ? ROW_CHUNK : PASS_ROWS;
+    for (int64_t r0 = begin; r0 < end; r0 += step) {
+        const int64_t r1 = r0 + step < end ? r0 + step : end;
+        for (int64_t t = 0; t < x->n; t += PASS) {
+            in.acts = x->acts + t * x->p.token_bytes;
+            choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, x->n - t < PASS ? x->n - t : PASS)(
+                &in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
+        }
+    }
 }
 
 /* ---- many tokens ---- */
@@ -145,17 +164,22 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
     }
 #endif
 
-static void multiply_block(const product *x, const code_tile *tile, block b, int64_t u0, int64_t n_units, bool add, float *y)
+static void multiply_block(const product *x, const code_tile *tile, block b, int64_t u0, int64_t n_units, next_tile next,
+                           bool add, float *y)
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
     const bool wide = MOX_LEVEL < 3 && x->m->layout.bits == 8; /* with VNNI all codes are alike */
     if (wide) {
-#define CALL(NT) multiply_codes(NT, true, tile, p, acts, u0, n_units, add, y, LANES)
+#define CALL(NT)                                                                                          \
+    if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y, LANES);      \
+    else multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, next, add, y, LANES)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     } else {
-#define CALL(NT) multiply_codes(NT, false, tile, p, acts, u0, n_units, add, y, LANES)
+#define CALL(NT)                                                                                          \
+    if (p->planes == 2) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, next, add, y, LANES);     \
+    else multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, next, add, y, LANES)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     }
@@ -165,6 +189,8 @@ static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0
 {
     code_tile tile;
     const act_plan *p = &x->p;
+    const int64_t tile_bytes = LANES * mox_mat_row_bytes(&x->m->layout, x->m->cols);
+    const next_tile next = {.w = x->m->w + row * (tile_bytes / LANES) + tile_bytes, .unit_bytes = tile_bytes / p->units};
     for (int64_t col = 0; col < p->cols; col += PANEL) {
         const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = (n + p->unit - 1) / p->unit;
         if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
@@ -175,7 +201,7 @@ static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0
         const int64_t first = block_at(x->n, b0).first;
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(x->n, i);
-            multiply_block(x, &tile, b, u0, n_units, col > 0, out + (b.first - first) * LANES);
+            multiply_block(x, &tile, b, u0, n_units, i == 0 ? next : (next_tile){0}, col > 0, out + (b.first - first) * LANES);
         }
     }
 }
@@ -217,23 +243,23 @@ typedef struct target {
 
 static float *target_row(const target *to, int64_t token) { return to->y + (to->rows ? to->rows[token] : token) * to->stride; }
 
-/* y[r] = values[r * stride] + bias[row + r], r < n */
-static void write_rows(const target *to, int64_t row, const float *values, int64_t stride, int64_t n, float *y)
+/* y[r] = values[r] + bias[row + r], r < n */
+static void write_rows(const target *to, int64_t row, const float *values, int64_t n, float *y)
 {
     const mox_vec *bias = to->bias && to->bias->type != MOX_DT_NONE ? to->bias : NULL;
-    for (int64_t r = 0; r < n; r++) y[r] = values[r * stride];
+    memcpy(y, values, (size_t)n * sizeof *y);
     if (bias)
         for (int64_t r = 0; r < n; r++) y[r] += mox_vec_at(bias, row + r);
 }
 
 static void product_rows(const product *x, const target *to, int64_t begin, int64_t end)
 {
-    if (x->n <= ROWS_MAX) {
-        float out[ROW_CHUNK * 4];
+    if (x->n <= FEW_MAX) {
+        float out[ROW_CHUNK * FEW_MAX];
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
             few_tokens(x, r0, r1, out);
-            for (int64_t t = 0; t < x->n; t++) write_rows(to, r0, out + t, 4, r1 - r0, target_row(to, t) + r0);
+            for (int64_t t = 0; t < x->n; t++) write_rows(to, r0, out + t * ROW_CHUNK, r1 - r0, target_row(to, t) + r0);
         }
         return;
     }
@@ -246,7 +272,7 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
             const block last = block_at(x->n, b1 - 1);
             many_tokens(x, row, n_rows, b0, b1, out);
             for (int64_t t = first; t < last.first + last.n; t++)
-                write_rows(to, row, out + (t - first) * LANES, 1, n_rows, target_row(to, t) + row);
+                write_rows(to, row, out + (t - first) * LANES, n_rows, target_row(to, t) + row);
         }
     }
 }
@@ -262,16 +288,15 @@ static void swiglu(float *gate, const float *up, int64_t n)
 
 static void gate_up_rows(const product *gate, const product *up, const target *to, int64_t begin, int64_t end)
 {
-    if (gate->n <= ROWS_MAX) {
-        float g[ROW_CHUNK * 4], u[ROW_CHUNK * 4];
+    if (gate->n <= FEW_MAX) {
+        float g[ROW_CHUNK * FEW_MAX], u[ROW_CHUNK * FEW_MAX];
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
             few_tokens(gate, r0, r1, g);
             few_tokens(up, r0, r1, u);
-            swiglu(g, u, (4 * (r1 - r0) + LANES - 1) / LANES * LANES);
             for (int64_t t = 0; t < gate->n; t++) {
-                float *y = target_row(to, t);
-                for (int64_t r = r0; r < r1; r++) y[r] = g[(r - r0) * 4 + t];
+                swiglu(g + t * ROW_CHUNK, u + t * ROW_CHUNK, (r1 - r0 + LANES - 1) / LANES * LANES);
+                memcpy(target_row(to, t) + r0, g + t * ROW_CHUNK, (size_t)(r1 - r0) * sizeof *g);
             }
         }
         return;

@@ -8,7 +8,11 @@
 #include "ops/simd/acts.h"
 #include "ops/simd/decode.h"
 
-enum { RB_MAX = 4, SHORT_ROW = 1024 };
+enum {
+    RB_MAX = 4,
+    PASS = 4, /* tokens that meet a row together */
+    SHORT_ROW = 1024
+};
 
 /* Memory must be asked early, in its own order, by a prefetch that walks through the rows
  * of a block one after the other.  Four short rows make a block that fits the first cache.

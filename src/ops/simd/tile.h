@@ -110,20 +110,31 @@ ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *word, const bool
 #endif
 }
 
+/* The weights of the next tile, which lie behind those of this one: fetched into the
+ * second cache while the first block of tokens is multiplied. */
+typedef struct next_tile {
+    const uint8_t *w; /* NULL: not now */
+    int64_t unit_bytes; /* to fetch with each unit */
+} next_tile;
+
 /* NT tokens of a block over units [u0, u0 + n_units): y[t * y_stride + lane], set or added to. */
-ALWAYS_INLINE void multiply_codes(const int NT, const bool WIDE, const code_tile *tile, const act_plan *p,
-                                  const uint8_t *acts, int64_t u0, int64_t n_units, bool add, float *y, int64_t y_stride)
+ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const bool WIDE, const code_tile *tile, const act_plan *p,
+                                  const uint8_t *acts, int64_t u0, int64_t n_units, next_tile next, bool add, float *y,
+                                  int64_t y_stride)
 {
     const int64_t words = p->unit / 4, plane = words * 4 * NT;
-    const uint8_t *x = acts + u0 * p->planes * plane;
-    const float *scale = (const float *)(const void *)(acts + p->units * p->planes * plane) + u0 * NT, *sum = scale + p->units * NT;
+    const uint8_t *x = acts + u0 * PLANES * plane;
+    const float *scale = (const float *)(const void *)(acts + p->units * PLANES * plane) + u0 * NT, *sum = scale + p->units * NT;
     const uint8_t *codes = tile->codes;
     vf acc[BLOCK_MAX];
     for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y + t * y_stride) : vf_zero();
     for (int64_t u = 0; u < n_units; u++, codes += words * VBYTES) {
         vi i[BLOCK_MAX];
+        if (next.w)
+            for (int64_t at = 0; at < next.unit_bytes; at += 64) prefetch_second(next.w + (u0 + u) * next.unit_bytes + at);
         for (int t = 0; t < NT; t++) i[t] = vi_zero();
-        for (int k = 0; k < p->planes; k++) {
+#pragma GCC unroll 2
+        for (int k = 0; k < PLANES; k++) {
             if (k > 0)
                 for (int t = 0; t < NT; t++) i[t] = vi_shl(i[t], 8);
 #pragma GCC unroll 1
