@@ -72,9 +72,15 @@ typedef struct mox_model mox_model;
 /* Called for things worth a user's attention that are no errors. */
 typedef void mox_warn_fn(void *user, const char *sentence);
 
+/* Where weights are while steps run.  A copy is made in the background, in memory on huge
+ * pages, and used as it grows; the model needs as much memory again, and is faster where
+ * the system keeps files in small pages. */
+typedef enum mox_weights { MOX_WEIGHTS_MAP = 0, MOX_WEIGHTS_COPY } mox_weights;
+
 typedef struct mox_model_opts {
     mox_warn_fn *warn; /* NULL: warnings are dropped */
     void *warn_user;
+    mox_weights weights;
 } mox_model_opts;
 
 /* Opens the checkpoint in folder dir (config.json and *.safetensors).  Every
@@ -115,7 +121,8 @@ typedef struct mox_context_opts {
     int64_t n_ctx;         /* positions per sequence; 0 = model maximum, at most 4096 */
     int32_t n_seqs;        /* sequences alive at once; 0 = 1 */
     int32_t n_batch;       /* tokens computed at once; 0 = 512 */
-    int32_t n_threads;     /* 0 = one per processor the process may use */
+    int32_t n_threads;     /* 0 = one per core that the process may use */
+    bool pin;              /* threads stay on one processor each, but for the calling one */
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
     bool exact;            /* f32 activations and caches */
     bool fast;             /* 8-bit activations: faster, and less exact; not with exact */

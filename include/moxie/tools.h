@@ -43,6 +43,25 @@ typedef struct mox_inspection {
 
 MOX_API void mox_model_inspect(const mox_model *m, mox_inspection *out);
 
+/* Where the weights of a model are now. */
+typedef struct mox_weight_residency {
+    int64_t bytes;        /* of the files; 0 for a model that was made in memory */
+    int64_t bytes_copied; /* memory of the process that holds a copy */
+    bool copying;         /* it grows */
+    int64_t bytes_mapped, bytes_mapped_huge; /* of all mapped files of the process that are in memory; of
+                                              * those, on huge pages */
+} mox_weight_residency;
+MOX_API void mox_model_get_residency(const mox_model *m, mox_weight_residency *out);
+
+/* What a context computes with.  Names live as long as the program. */
+typedef struct mox_kernels {
+    const char *isa;       /* the kernel level */
+    const char *precision; /* of activations: "default", "exact", "fast" */
+    const char *kv_type;   /* of the attention cache: "f32", "f16" */
+    int32_t n_threads;
+} mox_kernels;
+MOX_API void mox_context_get_kernels(const mox_context *c, mox_kernels *out);
+
 /* Kernel levels of this build, lowest first; mox_context_opts.isa takes a name. */
 MOX_API int mox_isa_count(void);
 MOX_API const char *mox_isa_name(int level); /* static storage */
@@ -59,7 +78,7 @@ typedef struct mox_synth_opts {
                          * 2^(skew u) long, u random in [-1, 1] per expert, so that long rows win
                          * more often; sigmoid routers get correction biases of up to
                          * 0.01 + 0.1 skew either way */
-    int32_t n_threads;  /* 0 = one per processor the process may use */
+    int32_t n_threads;  /* 0 = one per core that the process may use */
     const mox_cancel *cancel; /* may be NULL */
     /* Called with bytes done and bytes in all; may be NULL. */
     void (*progress)(void *user, int64_t n_done, int64_t n_total);

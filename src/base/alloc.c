@@ -1,6 +1,7 @@
 /* base/alloc.c -- heap memory with a hook for fault injection. */
 #include "base/alloc.h"
 
+#include "base/numa.h"
 #include "base/size.h"
 
 #include <stdint.h>
@@ -57,10 +58,11 @@ char *mox_strndup(const char *s, size_t n)
 
 char *mox_strdup(const char *s) { return mox_strndup(s, strlen(s)); }
 
-static size_t whole_pages(size_t bytes) { return bytes == 0 ? PAGE : (bytes + PAGE - 1) / PAGE * PAGE; }
+static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 void *mox_alloc_pages(size_t bytes)
 {
+    if (bytes < HUGE_PAGE) return mox_alloc_array(1, bytes); /* no huge page to win */
     if (bytes > SIZE_MAX / 2 || !allowed(bytes)) return NULL;
     const size_t want = whole_pages(bytes), room = want + HUGE_PAGE;
     char *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -72,10 +74,12 @@ void *mox_alloc_pages(size_t bytes)
 #ifdef MADV_HUGEPAGE
     (void)madvise(p + before, want, MADV_HUGEPAGE); /* a wish: small pages work too */
 #endif
+    mox_numa_interleave(p + before, want);
     return p + before;
 }
 
 void mox_free_pages(void *p, size_t bytes)
 {
-    if (p) (void)munmap(p, whole_pages(bytes));
+    if (bytes < HUGE_PAGE) free(p);
+    else if (p) (void)munmap(p, whole_pages(bytes));
 }

@@ -14,8 +14,8 @@ void mox_free(void *p);
 char *mox_strdup(const char *s);
 char *mox_strndup(const char *s, size_t n);
 
-/* Large memory of its own, zeroed, on huge pages where the system has them; give it
- * back with the same size.  NULL when there is none. */
+/* Large memory, zeroed, on huge pages where the system has them and dealt out to all
+ * memory nodes; give it back with the same size.  NULL when there is none. */
 void *mox_alloc_pages(size_t bytes);
 void mox_free_pages(void *p, size_t bytes); /* NULL is fine */
 

@@ -109,6 +109,18 @@ mox_status mox_file_map(mox_file *f, mox_err *err)
     return MOX_OK;
 }
 
+void mox_file_want_huge_pages(const mox_file *f)
+{
+#ifdef MADV_HUGEPAGE
+    if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_HUGEPAGE);
+#endif
+}
+
+void mox_file_unmap_pages(const mox_file *f)
+{
+    if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
+}
+
 mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
 {
     *f = MOX_FILE_CLOSED;
@@ -150,6 +162,21 @@ done:
     mox_free(text);
     mox_file_close(&f);
     return status;
+}
+
+bool mox_file_peek(const char *path, char *out, size_t room)
+{
+    const int fd = injected(path, "open") ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    size_t n = 0;
+    ssize_t m = 1;
+    while (m > 0 && n < room - 1) {
+        m = injected(path, "read") ? -1 : read(fd, out + n, room - 1 - n);
+        if (m > 0) n += (size_t)m;
+    }
+    out[n] = '\0';
+    close(fd);
+    return m >= 0;
 }
 
 char *mox_path_join(const char *dir, const char *name)

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,12 +32,22 @@ void mox_file_close(mox_file *f); /* closed or zero-path storage is fine */
 mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t bytes, mox_err *err);
 mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files have no map */
 
+/* Of a mapping, wishes both: that the page cache holds it in huge pages when it reads it,
+ * for files that fit in memory as a whole; that its pages leave the process until they
+ * are read again. */
+void mox_file_want_huge_pages(const mox_file *f);
+void mox_file_unmap_pages(const mox_file *f);
+
 /* Zeroed memory (on huge pages) as a file; label is its path in sentences. */
 mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err);
 
 /* A whole small file as a NUL-terminated buffer that the caller frees with
  * mox_free.  Files over max_bytes are refused before anything is allocated. */
 mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_t *n_bytes, mox_err *err);
+
+/* What a file of the system (/proc, /sys) says now: those have no size.  Text of at
+ * most room - 1 bytes, NUL-terminated; false when it cannot be read. */
+bool mox_file_peek(const char *path, char *out, size_t room);
 
 /* dir + "/" + name, owned by the caller (mox_free); NULL when out of memory. */
 char *mox_path_join(const char *dir, const char *name);

@@ -1,48 +1,68 @@
 /* base/pool.c -- see pool.h.
  *
- * A run is announced by a new generation number.  Workers spin on it for a short
- * while, because the next operation of a layer usually follows at once, and then
- * sleep on a condition variable, because the same cores read the disk and serve
- * other programs.  Blocks are claimed from one atomic counter.
+ * A run is a gate that opens: one word that holds the number of the run, whether it is
+ * open, and how many workers are inside.  Workers that see a new number enter, claim
+ * blocks from one counter, and leave; the caller claims blocks too, closes the gate when
+ * there are none left, and waits for those inside.  A worker that comes late finds the
+ * gate closed, so nobody waits for a thread that the system has not woken yet.
  *
- * I1  the fields of a run are written before its generation is published and are
- *     not written again until every worker has reported that it left the run. */
+ * Who waits spins for a short while, because the next operation of a layer usually
+ * follows at once, and then sleeps on a condition variable, because the same cores read
+ * the disk and serve other programs.  Sleepers are counted, so that a run in which
+ * nobody sleeps makes no system call and takes no lock.
+ *
+ * I1  the fields of a run are written while the gate is closed and nobody is inside.
+ * I2  who goes to sleep says so first and then looks again; who has news tells first
+ *     and then looks for sleepers.  Both are sequentially consistent, so one of the two
+ *     sees the other. */
 #include "base/pool.h"
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "base/size.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
-enum { SPIN_ROUNDS = 2000 };
+/* Rounds of waiting before sleep: longer than the pauses between the operations of a
+ * layer, and next to nothing when there are more threads than cores, where the one that
+ * is waited for may need the core. */
+enum { SPIN_ROUNDS = 2000, SPIN_ROUNDS_CROWDED = 20, LINE = 64 };
+
+#define OPEN ((uint64_t)1 << 31)
 
 struct mox_pool {
     pthread_t *threads;
     int n_workers; /* without the caller */
+    int spin_rounds;
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-    atomic_uint generation;
-    atomic_int n_inside; /* workers that have not left the present run */
+    pthread_cond_t wake, done;
+    atomic_int n_asleep;       /* workers; changed under the lock */
+    atomic_bool caller_asleep; /* changed under the lock */
     atomic_bool stop;
     /* the present run */
     mox_pool_job *job;
     const void *args;
     int64_t n, grain;
+    /* what every thread writes has lines of its own */
+    char apart0[LINE];
+    _Atomic uint64_t gate; /* number of the run << 32 | OPEN | workers inside */
+    char apart1[LINE];
     _Atomic int64_t next;
+    char apart2[LINE];
 };
 
-int mox_cpu_count(void)
+static inline uint32_t number_of(uint64_t gate) { return (uint32_t)(gate >> 32); }
+static inline uint32_t inside(uint64_t gate) { return (uint32_t)(gate & (OPEN - 1)); }
+
+static inline void relax(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        const int n = CPU_COUNT(&set);
-        if (n > 0) return n;
-    }
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 && n < 4096 ? (int)n : 1;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
 
 static void work(mox_pool *p)
@@ -54,88 +74,81 @@ static void work(mox_pool *p)
     }
 }
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+/* ---- workers ---- */
 
-/* Returns when a generation other than seen is there. */
-static unsigned wait_for_run(mox_pool *p, unsigned seen)
+/* Returns the gate when its run is another than `seen`. */
+static uint64_t wait_for_run(mox_pool *p, uint32_t seen)
 {
-    for (int i = 0; i < SPIN_ROUNDS; i++) {
-        const unsigned now = atomic_load_explicit(&p->generation, memory_order_acquire);
-        if (now != seen) return now;
+    uint64_t gate;
+    for (int i = 0; i < p->spin_rounds; i++) {
+        gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+        if (number_of(gate) != seen) return gate;
         relax();
     }
     pthread_mutex_lock(&p->lock);
-    unsigned now;
-    while ((now = atomic_load_explicit(&p->generation, memory_order_acquire)) == seen)
-        pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_add(&p->n_asleep, 1); /* I2 */
+    while (number_of(gate = atomic_load(&p->gate)) == seen) pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->n_asleep, 1);
     pthread_mutex_unlock(&p->lock);
-    return now;
+    return gate;
+}
+
+static void leave(mox_pool *p)
+{
+    const uint64_t gate = atomic_fetch_sub(&p->gate, 1); /* I1, I2 */
+    if ((gate & OPEN) || inside(gate) != 1 || !atomic_load(&p->caller_asleep)) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->done);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *worker(void *user)
 {
     mox_pool *p = user;
-    unsigned seen = 0;
+    uint32_t seen = 0;
     for (;;) {
-        seen = wait_for_run(p, seen);
+        uint64_t gate = wait_for_run(p, seen);
         if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
-        work(p);
-        atomic_fetch_sub_explicit(&p->n_inside, 1, memory_order_acq_rel); /* I1 */
+        seen = number_of(gate);
+        while ((gate & OPEN) && number_of(gate) == seen) {
+            if (!atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) continue;
+            work(p);
+            leave(p);
+            break;
+        }
     }
 }
 
-static void publish(mox_pool *p)
+/* ---- the caller ---- */
+
+/* A new run for up to n_useful workers; closed when there is nothing to enter for. */
+static void publish(mox_pool *p, bool open, int64_t n_useful)
 {
+    const uint64_t number = number_of(atomic_load_explicit(&p->gate, memory_order_relaxed)) + 1u;
+    atomic_store(&p->gate, number << 32 | (open ? OPEN : 0)); /* I1, I2 */
+    const int n_asleep = atomic_load(&p->n_asleep);
+    if (n_asleep == 0) return;
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
-    pthread_cond_broadcast(&p->wake);
+    if (n_useful >= n_asleep) pthread_cond_broadcast(&p->wake);
+    else
+        for (int64_t i = 0; i < n_useful; i++) pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
 
-mox_status mox_pool_create(mox_pool **out, int n_threads, mox_err *err)
+static void close_and_wait(mox_pool *p)
 {
-    *out = NULL;
-    if (n_threads < 0 || n_threads > 1024)
-        return mox_fail(err, MOX_E_ARG, "threads: %d is not between 0 and 1024", n_threads);
-    if (n_threads == 0) n_threads = mox_cpu_count();
-    mox_pool *p = mox_alloc_array(1, sizeof *p);
-    if (!p) return mox_fail_memory(err, sizeof *p, "the thread pool");
-    p->threads = mox_alloc_array((size_t)n_threads, sizeof *p->threads);
-    if (!p->threads) {
-        mox_free(p);
-        return mox_fail_memory(err, (size_t)n_threads * sizeof(pthread_t), "the thread pool");
+    uint64_t gate = atomic_fetch_and(&p->gate, ~OPEN);
+    for (int i = 0; inside(gate) != 0 && i < p->spin_rounds; i++) {
+        relax();
+        gate = atomic_load_explicit(&p->gate, memory_order_acquire);
     }
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    while (p->n_workers < n_threads - 1 &&
-           pthread_create(&p->threads[p->n_workers], NULL, worker, p) == 0)
-        p->n_workers++;
-    *out = p;
-    return MOX_OK;
+    if (inside(gate) == 0) return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_asleep, true); /* I2 */
+    while (inside(atomic_load(&p->gate)) != 0) pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->caller_asleep, false);
+    pthread_mutex_unlock(&p->lock);
 }
-
-void mox_pool_destroy(mox_pool **pool)
-{
-    mox_pool *p = *pool;
-    if (!p) return;
-    atomic_store_explicit(&p->stop, true, memory_order_release);
-    publish(p);
-    for (int i = 0; i < p->n_workers; i++) pthread_join(p->threads[i], NULL);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->lock);
-    mox_free(p->threads);
-    mox_free(p);
-    *pool = NULL;
-}
-
-int mox_pool_size(const mox_pool *pool) { return pool ? pool->n_workers + 1 : 1; }
 
 void mox_pool_run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n, int64_t grain)
 {
@@ -150,11 +163,64 @@ void mox_pool_run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n
     pool->n = n;
     pool->grain = grain;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->n_inside, pool->n_workers, memory_order_relaxed);
-    publish(pool);
+    publish(pool, true, mox_ceil_div(n, grain) - 1);
     work(pool);
-    for (int i = 0; atomic_load_explicit(&pool->n_inside, memory_order_acquire) != 0; i++) {
-        if (i < SPIN_ROUNDS) relax();
-        else sched_yield();
-    }
+    close_and_wait(pool);
 }
+
+/* ---- life ---- */
+
+/* Worker i of the pool to a processor of its own; a wish. */
+static void pin(pthread_t thread, const int *cpus, int n_cpus, int i)
+{
+    mox_id_set set = {0};
+    const int cpu = cpus[(i + 1) % n_cpus];
+    set.words[cpu / MOX_ID_BITS] = 1ul << (cpu % MOX_ID_BITS);
+    (void)pthread_setaffinity_np(thread, sizeof set, (const cpu_set_t *)set.words);
+}
+
+mox_status mox_pool_create(mox_pool **out, const mox_pool_opts *opts, mox_err *err)
+{
+    *out = NULL;
+    int n_threads = opts->n_threads;
+    if (n_threads < 0 || n_threads > 1024)
+        return mox_fail(err, MOX_E_ARG, "threads: %d is not between 0 and 1024", n_threads);
+    int cpus[MOX_MACHINE_IDS], n_cpus;
+    const int n_cores = mox_machine_cpus(cpus, MOX_MACHINE_IDS, &n_cpus);
+    if (n_threads == 0) n_threads = (int)mox_min_i64(mox_machine_threads(), 1024);
+    mox_pool *p = mox_alloc_array(1, sizeof *p);
+    if (!p) return mox_fail_memory(err, sizeof *p, "the thread pool");
+    p->threads = mox_alloc_array((size_t)n_threads, sizeof *p->threads);
+    if (!p->threads) {
+        mox_free(p);
+        return mox_fail_memory(err, (size_t)n_threads * sizeof(pthread_t), "the thread pool");
+    }
+    p->spin_rounds = n_threads <= n_cores ? SPIN_ROUNDS : SPIN_ROUNDS_CROWDED;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->done, NULL);
+    while (p->n_workers < n_threads - 1 &&
+           pthread_create(&p->threads[p->n_workers], NULL, worker, p) == 0) {
+        if (opts->pin) pin(p->threads[p->n_workers], cpus, n_cpus, p->n_workers);
+        p->n_workers++;
+    }
+    *out = p;
+    return MOX_OK;
+}
+
+void mox_pool_destroy(mox_pool **pool)
+{
+    mox_pool *p = *pool;
+    if (!p) return;
+    atomic_store_explicit(&p->stop, true, memory_order_release);
+    publish(p, false, p->n_workers);
+    for (int i = 0; i < p->n_workers; i++) pthread_join(p->threads[i], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->lock);
+    mox_free(p->threads);
+    mox_free(p);
+    *pool = NULL;
+}
+
+int mox_pool_size(const mox_pool *pool) { return pool ? pool->n_workers + 1 : 1; }

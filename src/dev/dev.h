@@ -99,7 +99,8 @@ typedef struct mox_dev_ops {
 } mox_dev_ops;
 
 struct mox_dev {
-    const char *name;
+    const char *name, *level; /* level: of its kernels; NULL when it has none */
+    int n_threads;
     mox_dev_ops ops;
     void (*close)(mox_dev *d); /* frees d */
 };
@@ -108,8 +109,9 @@ struct mox_dev {
 void mox_dev_complete(mox_dev *d);
 void mox_dev_close(mox_dev **d); /* NULL-safe */
 
-/* The processor.  n_threads 0 = all; isa NULL = the best level. */
-mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_precision precision, mox_err *err);
+/* The processor.  isa NULL = the best level. */
+mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
+                            mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/alloc.h"
+#include "base/machine.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +94,23 @@ static mox_status begin(mox_model *m, const mox_family **family, mox_err *err)
     return read_dims(&m->config, &m->dims, err);
 }
 
+/* Where the weights will be. */
+static mox_status settle(mox_model *m, mox_weights weights, mox_err *err)
+{
+    mox_file *files = m->tensors.files;
+    const int32_t n = m->tensors.n_files;
+    int64_t bytes = 0; /* the files are there, so their sizes add up */
+    for (int32_t i = 0; i < n; i++) bytes += files[i].size;
+    /* Of files that do not fit, single experts come and go, and huge pages read too much. */
+    const bool fits = bytes <= mox_machine_memory("");
+    for (int32_t i = 0; i < n; i++) {
+        MOX_TRY(mox_file_map(&files[i], err));
+        if (fits) mox_file_want_huge_pages(&files[i]);
+    }
+    m->residency = (mox_residency){.files = files, .n_files = n};
+    return weights == MOX_WEIGHTS_COPY ? mox_copy_start(&m->residency.copy, files, n, err) : MOX_OK;
+}
+
 /* The second half: binding the tensors. */
 static mox_status bind(mox_model *m, const mox_family *family, const mox_model_opts *opts, mox_err *err)
 {
@@ -108,9 +126,7 @@ static mox_status bind(mox_model *m, const mox_family *family, const mox_model_o
     mox_binder_deinit(&b);
     MOX_TRY(status);
     fill_report(m);
-    for (int32_t i = 0; i < m->tensors.n_files; i++) MOX_TRY(mox_file_map(&m->tensors.files[i], err));
-    m->residency = (mox_residency){.files = m->tensors.files, .n_files = m->tensors.n_files};
-    return MOX_OK;
+    return settle(m, opts ? opts->weights : MOX_WEIGHTS_MAP, err);
 }
 
 static mox_status load(mox_model *m, const char *dir, const mox_model_opts *opts, mox_err *err)
@@ -166,6 +182,7 @@ void mox_model_close(mox_model **model)
         mox_free(m->kept);
         m->kept = next;
     }
+    mox_copy_stop(&m->residency.copy);
     mox_tensors_close(&m->tensors);
     mox_config_close(&m->config);
     mox_free(m);
@@ -184,6 +201,15 @@ void mox_model_get_generation(const mox_model *m, mox_generation *out)
     *out = (mox_generation){.temperature = (float)g->temperature, .top_k = (int32_t)g->top_k, .top_p = (float)g->top_p,
                             .min_p = (float)g->min_p, .repeat_penalty = (float)g->repeat_penalty, .stop_ids = g->stop_ids,
                             .n_stop_ids = g->n_stop_ids};
+}
+
+void mox_model_get_residency(const mox_model *m, mox_weight_residency *out)
+{
+    *out = (mox_weight_residency){0};
+    for (int32_t i = 0; i < m->tensors.n_files; i++)
+        if (m->tensors.files[i].fd >= 0) out->bytes += m->tensors.files[i].size;
+    if (m->residency.copy) out->bytes_copied = mox_copy_bytes(m->residency.copy, &out->copying);
+    mox_machine_mapped("", &out->bytes_mapped, &out->bytes_mapped_huge);
 }
 
 void mox_model_inspect(const mox_model *m, mox_inspection *out) { *out = m->report; }

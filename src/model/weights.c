@@ -33,7 +33,8 @@ static const uint8_t *address(const mox_residency *r, const mox_extent *e)
 {
     if (e->bytes == 0) return NULL;
     assert(e->file >= 0 && e->file < r->n_files && r->files[e->file].map);
-    return (const uint8_t *)r->files[e->file].map + e->offset;
+    const uint8_t *copied = r->copy ? mox_copy_at(r->copy, e->file, e->offset, e->bytes) : NULL;
+    return copied ? copied : (const uint8_t *)r->files[e->file].map + e->offset;
 }
 
 mox_mat mox_residency_mat(const mox_residency *r, const mox_weight *w)

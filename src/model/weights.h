@@ -8,6 +8,7 @@
 #define MOX_MODEL_WEIGHTS_H
 
 #include "format/safetensors.h"
+#include "model/copy.h"
 #include "tensor/matrix.h"
 
 typedef struct mox_weight {
@@ -28,13 +29,15 @@ static inline bool mox_vector_there(const mox_vector *v) { return v->type != MOX
 mox_weight mox_weight_rows(const mox_weight *w, int64_t row, int64_t n);
 int64_t mox_weight_bytes(const mox_weight *w);
 
-/* Where the bytes of files are: today, mappings of the whole files. */
+/* Where the bytes of files are: mappings of the whole files and, when there is one, a
+ * copy that grows in the background. */
 typedef struct mox_residency {
     const mox_file *files;
     int32_t n_files;
+    mox_copy *copy; /* may be NULL */
 } mox_residency;
 
-/* Views for the operations; valid as long as the residency. */
+/* Views for the operations; valid as long as the residency, whatever the copy does. */
 mox_mat mox_residency_mat(const mox_residency *r, const mox_weight *w);
 mox_vec mox_residency_vec(const mox_residency *r, const mox_vector *v);
 

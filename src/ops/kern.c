@@ -21,9 +21,12 @@ static const struct {
 #endif
 };
 
+static unsigned hidden; /* features that count as absent */
+
 int mox_isa_count(void) { return (int)(sizeof levels / sizeof *levels); }
 const char *mox_isa_name(int level) { return levels[level].name; }
-bool mox_isa_available(int level) { return (mox_cpu_features() & levels[level].needs) == levels[level].needs; }
+void mox_isa_set_mask(unsigned features) { hidden = ~features; }
+bool mox_isa_available(int level) { return (mox_cpu_features() & ~hidden & levels[level].needs) == levels[level].needs; }
 
 int mox_isa_find(const char *name)
 {

@@ -1,8 +1,5 @@
 /* ops/kern.h -- the kernel table: one slot per operation, filled with references
- * and then overlaid by what the processor can do better.
- *
- * mox_kern_init takes the mask of features to use, so that a test on one machine
- * can force every level. */
+ * and then overlaid by what the processor can do better. */
 #ifndef MOX_OPS_KERN_H
 #define MOX_OPS_KERN_H
 
@@ -99,6 +96,9 @@ MOX_KERN_LIST(MOX_KERN_REF)
 /* mox_isa_count and its kin (moxie/tools.h) list the levels; 0 is "ref".
  * The level called name, the best available one for NULL, or -1. */
 int mox_isa_find(const char *name);
+/* For tests: features of base/cpu.h outside the mask count as absent, as on a lesser
+ * processor.  Process-wide. */
+void mox_isa_set_mask(unsigned features);
 void mox_kern_init(mox_kern *k, int level);
 
 #endif

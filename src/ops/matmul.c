@@ -12,13 +12,16 @@ int64_t mox_matmul_scratch(int64_t n, int64_t cols)
     return bytes;
 }
 
+/* Up to so many tokens a product reads memory more than it computes. */
+enum { FEW_TOKENS = 4 };
+
 /* Rows of weights that one thread takes at a time.  Few tokens: a long enough run of
  * memory (256 KiB) that streaming it is at full speed, or a quarter of a small matrix
  * unless that is not worth waking a thread for (32 KiB).
  * Many: enough arithmetic, in whole tiles of 16 rows. */
 static int64_t row_grain(const mox_mat *w, int64_t tokens)
 {
-    if (tokens <= 4) {
+    if (tokens <= FEW_TOKENS) {
         const int64_t bytes = mox_max_i64(mox_mat_row_bytes(&w->layout, w->cols), 1);
         const int64_t rows = mox_min_i64(262144 / bytes, mox_max_i64(w->rows / 4, 32768 / bytes));
         return (mox_max_i64(rows, 1) + 7) / 8 * 8;
@@ -98,16 +101,22 @@ static mox_status check_groups(const mox_check *c, const groups *g, int64_t *uni
     MOX_TRY(check_shapes(c, g->w2 ? "gate" : "w", g->w, g));
     if (g->w2) MOX_TRY(check_shapes(c, "up", g->w2, g));
     if (g->offsets[0] != 0) return mox_refuse(c, MOX_E_ARG, "offsets do not begin with 0");
-    for (int64_t i = 0; i < g->n; i++)
+    int64_t most = 0; /* pairs of a group */
+    for (int64_t i = 0; i < g->n; i++) {
         if (g->offsets[i + 1] < g->offsets[i])
             return mox_refuse(c, MOX_E_ARG, "offsets[%lld] is less than the one before it", (long long)i + 1);
+        most = mox_max_i64(most, g->offsets[i + 1] - g->offsets[i]);
+    }
     const int64_t n_pairs = g->offsets[g->n], rows = g->w[0].rows, cols = g->w[0].cols;
     MOX_TRY(mox_check_rows(c, "x", g->x, g->n_x_rows, cols, g->x_stride));
     MOX_TRY(mox_check_rows(c, "y", g->y, g->n_y_rows, rows, g->y_stride));
     MOX_TRY(check_row_list(c, "x_row", g->x_row, n_pairs, g->n_x_rows));
     MOX_TRY(check_row_list(c, "y_row", g->y_row, n_pairs, g->n_y_rows));
     MOX_TRY(mox_check_product(c, "w", g->n, rows, units));
-    *grain = row_grain(&g->w[0], n_pairs / g->n);
+    /* Groups that mostly stream take long runs of memory.  Groups that compute are cut by
+     * the largest of them, so that a popular expert at the end keeps no thread waiting. */
+    const int64_t mean = n_pairs / g->n;
+    *grain = row_grain(&g->w[0], mean <= FEW_TOKENS ? mean : most);
     if (n_pairs == 0) *units = 0;
     return MOX_OK;
 }

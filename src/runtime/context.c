@@ -6,19 +6,19 @@
 
 #include <string.h>
 
-/* A zeroed (or, for large plain memory, untouched) block that is counted. */
-static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool zeroed, const char *what, mox_err *err)
+/* Zeroed memory that is counted: of the heap, or on pages when all threads read it. */
+static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool on_pages, const char *what, mox_err *err)
 {
     int64_t bytes;
     if (n < 0 || !mox_mul_i64(n, (int64_t)size, &bytes) || !mox_add_i64(c->bytes, bytes, &c->bytes))
         return mox_fail(err, MOX_E_FULL, "%s would need more bytes than a machine can count; ask for less context", what);
-    void *memory = zeroed ? mox_alloc_array((size_t)n, size) : mox_alloc((size_t)bytes);
+    void *memory = on_pages ? mox_alloc_pages((size_t)bytes) : mox_alloc_array((size_t)n, size);
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;
 }
 
-static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_dtype *kv_type, mox_err *err)
+static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t max = c->model->dims.n_ctx_max;
     if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0)
@@ -35,12 +35,14 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_dtype
     c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
     c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);
     const bool f32 = o->kv_type == MOX_KV_F32 || (o->kv_type == MOX_KV_DEFAULT && o->exact);
-    *kv_type = f32 ? MOX_DT_F32 : MOX_DT_F16;
+    c->kv_type = f32 ? MOX_DT_F32 : MOX_DT_F16;
+    c->precision = o->exact ? MOX_PRECISION_EXACT : o->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
     return MOX_OK;
 }
 
-static mox_status reserve_caches(mox_context *c, mox_dtype type, mox_err *err)
+static mox_status reserve_caches(mox_context *c, mox_err *err)
 {
+    const mox_dtype type = c->kv_type;
     const mox_model *m = c->model;
     const int64_t n_pages = c->n_seqs * c->pages_per_seq;
     int64_t width = 0; /* elements per position, all layers */
@@ -48,9 +50,10 @@ static mox_status reserve_caches(mox_context *c, mox_dtype type, mox_err *err)
     int64_t elements;
     if (!mox_mul_i64(width, n_pages * MOX_PAGE_LEN, &elements)) elements = -1;
     const int64_t size = mox_dtype_bytes(type);
-    MOX_TRY(reserve(c, &c->cache_memory, elements, (size_t)size, false, "the attention cache", err));
-    MOX_TRY(reserve(c, &c->caches, m->dims.n_layers, sizeof *c->caches, true, "the attention cache", err));
-    MOX_TRY(reserve(c, &c->free_pages, n_pages, sizeof *c->free_pages, true, "the attention cache", err));
+    MOX_TRY(reserve(c, &c->cache_memory, elements, (size_t)size, true, "the attention cache", err));
+    c->cache_bytes = elements * size;
+    MOX_TRY(reserve(c, &c->caches, m->dims.n_layers, sizeof *c->caches, false, "the attention cache", err));
+    MOX_TRY(reserve(c, &c->free_pages, n_pages, sizeof *c->free_pages, false, "the attention cache", err));
     unsigned char *at = c->cache_memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) {
         const int64_t widths[2] = {m->layers[i].cache.first, m->layers[i].cache.second};
@@ -74,10 +77,11 @@ static mox_status reserve_sequences(mox_context *c, mox_err *err)
     const int64_t floats = c->model->recurrent_floats, n_saved = floats ? c->n_checkpoints : 0;
     int64_t n_states, state_floats;
     if (!mox_mul_i64(c->n_seqs, 1 + n_saved, &n_states) || !mox_mul_i64(n_states, floats, &state_floats)) state_floats = -1;
-    MOX_TRY(reserve(c, &c->seqs, c->n_seqs, sizeof *c->seqs, true, "sequences", err));
-    MOX_TRY(reserve(c, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, true, "sequences", err));
-    MOX_TRY(reserve(c, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, true, "sequences", err));
-    MOX_TRY(reserve(c, &c->states, state_floats, sizeof *c->states, false, "recurrent states", err));
+    MOX_TRY(reserve(c, &c->seqs, c->n_seqs, sizeof *c->seqs, false, "sequences", err));
+    MOX_TRY(reserve(c, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, false, "sequences", err));
+    MOX_TRY(reserve(c, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, false, "sequences", err));
+    MOX_TRY(reserve(c, &c->states, state_floats, sizeof *c->states, true, "recurrent states", err));
+    c->state_bytes = state_floats * (int64_t)sizeof *c->states;
     float *state = c->states;
     for (int64_t i = 0; i < c->n_seqs; i++) {
         mox_seq *s = &c->seqs[i];
@@ -93,13 +97,13 @@ static mox_status reserve_sequences(mox_context *c, mox_err *err)
 
 static mox_status reserve_step(mox_context *c, mox_err *err)
 {
-    MOX_TRY(reserve(c, &c->tokens, c->n_batch, sizeof *c->tokens, true, "a batch", err));
-    MOX_TRY(reserve(c, &c->pos, c->n_batch, sizeof *c->pos, true, "a batch", err));
-    MOX_TRY(reserve(c, &c->spans, c->n_seqs, sizeof *c->spans, true, "a batch", err));
-    MOX_TRY(reserve(c, &c->span_segment, c->n_seqs, sizeof *c->span_segment, true, "a batch", err));
-    MOX_TRY(reserve(c, &c->recurrent, c->n_seqs, sizeof *c->recurrent, true, "a batch", err));
+    MOX_TRY(reserve(c, &c->tokens, c->n_batch, sizeof *c->tokens, false, "a batch", err));
+    MOX_TRY(reserve(c, &c->pos, c->n_batch, sizeof *c->pos, false, "a batch", err));
+    MOX_TRY(reserve(c, &c->spans, c->n_seqs, sizeof *c->spans, false, "a batch", err));
+    MOX_TRY(reserve(c, &c->span_segment, c->n_seqs, sizeof *c->span_segment, false, "a batch", err));
+    MOX_TRY(reserve(c, &c->recurrent, c->n_seqs, sizeof *c->recurrent, false, "a batch", err));
     MOX_TRY(reserve(c, &c->last_logits, c->n_seqs * c->model->dims.n_vocab, sizeof *c->last_logits, false, "logits", err));
-    MOX_TRY(reserve(c, &c->has_logits, c->n_seqs, sizeof *c->has_logits, true, "logits", err));
+    MOX_TRY(reserve(c, &c->has_logits, c->n_seqs, sizeof *c->has_logits, false, "logits", err));
     for (int64_t i = 0; i < c->n_seqs; i++) c->recurrent[i] = c->seqs[i].state; /* the measured step has addresses, too */
     size_t bytes;
     MOX_TRY(mox_step_measure(c, &bytes, err));
@@ -117,11 +121,10 @@ mox_status mox_context_create(mox_context **out, const mox_model *model, const m
     if (!c) return mox_fail_memory(err, sizeof *c, "a context");
     c->model = model;
     c->bytes = (int64_t)sizeof *c;
-    mox_dtype kv_type = MOX_DT_NONE;
-    mox_status status = read_opts(c, opts, &kv_type, err);
-    const mox_precision precision = opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
-    if (status == MOX_OK) status = mox_dev_cpu_open(&c->dev, opts->n_threads, opts->isa, precision, err);
-    if (status == MOX_OK) status = reserve_caches(c, kv_type, err);
+    mox_status status = read_opts(c, opts, err);
+    const mox_pool_opts threads = {.n_threads = opts->n_threads, .pin = opts->pin};
+    if (status == MOX_OK) status = mox_dev_cpu_open(&c->dev, &threads, opts->isa, c->precision, err);
+    if (status == MOX_OK) status = reserve_caches(c, err);
     if (status == MOX_OK) status = reserve_sequences(c, err);
     if (status == MOX_OK) {
         mox_expert_store_init(&c->experts, model);
@@ -138,13 +141,13 @@ void mox_context_destroy(mox_context **context)
     if (!c) return;
     mox_dev_close(&c->dev);
     mox_arena_deinit(&c->arena);
-    mox_free(c->cache_memory);
+    mox_free_pages(c->cache_memory, (size_t)c->cache_bytes);
     mox_free(c->caches);
     mox_free(c->free_pages);
     mox_free(c->seqs);
     mox_free(c->page_tables);
     mox_free(c->checkpoints);
-    mox_free(c->states);
+    mox_free_pages(c->states, (size_t)c->state_bytes);
     mox_free(c->tokens);
     mox_free(c->pos);
     mox_free(c->spans);
@@ -158,6 +161,14 @@ void mox_context_destroy(mox_context **context)
 
 int64_t mox_context_n_ctx(const mox_context *c) { return c->n_ctx; }
 int64_t mox_context_bytes(const mox_context *c) { return c->bytes; }
+
+void mox_context_get_kernels(const mox_context *c, mox_kernels *out)
+{
+    static const char *const precisions[] = {[MOX_PRECISION_DEFAULT] = "default", [MOX_PRECISION_EXACT] = "exact",
+                                             [MOX_PRECISION_FAST] = "fast"};
+    *out = (mox_kernels){.isa = c->dev->level, .precision = precisions[c->precision],
+                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : "f16", .n_threads = c->dev->n_threads};
+}
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)
 {

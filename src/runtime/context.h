@@ -45,11 +45,14 @@ struct mox_seq {
 struct mox_context {
     const mox_model *model;
     mox_dev *dev;
+    mox_precision precision;
+    mox_dtype kv_type;
     mox_arena arena;
     int64_t n_ctx, n_batch, n_seqs, n_checkpoints, pages_per_seq;
     int64_t bytes;
 
     unsigned char *cache_memory;
+    int64_t cache_bytes, state_bytes;
     mox_layer_caches *caches; /* [n_layers] */
     int32_t *free_pages;      /* a stack */
     int64_t n_free_pages;

@@ -75,7 +75,8 @@ mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_e
                         opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT);
     p->bytes = buffer_bytes();
     p->buffer = mox_alloc_pages((size_t)p->bytes);
-    mox_status status = p->buffer ? mox_pool_create(&p->pool, opts->n_threads, err)
+    const mox_pool_opts threads = {.n_threads = opts->n_threads, .pin = opts->pin};
+    mox_status status = p->buffer ? mox_pool_create(&p->pool, &threads, err)
                                   : mox_fail_memory(err, (size_t)p->bytes, "a buffer to read");
     if (status != MOX_OK) {
         mox_probe_destroy(&p);

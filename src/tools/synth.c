@@ -138,7 +138,8 @@ static mox_status write_plan(const mox_synth_plan *p, const char *dir, const mox
                         dir, (double)p->bytes / 1e9, (double)room / 1e9);
     making m = {.plan = p, .opts = opts, .err = err};
     writer w = {.m = &m, .out = MOX_OUT_CLOSED, .buffer = mox_alloc(BUFFER)};
-    mox_status status = w.buffer ? mox_pool_create(&m.pool, opts->n_threads, err) : mox_fail_memory(err, BUFFER, "a buffer");
+    mox_status status = w.buffer ? mox_pool_create(&m.pool, &(mox_pool_opts){.n_threads = opts->n_threads}, err)
+                                 : mox_fail_memory(err, BUFFER, "a buffer");
     for (int32_t i = 0; i < p->n_files && status == MOX_OK; i++) status = write_file(&w, dir, i);
     if (status == MOX_OK) status = write_text(dir, index_name, p->index, strlen(p->index), err);
     if (status == MOX_OK) status = write_text(dir, generation_name, p->generation, strlen(p->generation), err);
@@ -209,7 +210,7 @@ mox_status mox_synth_open_spec(mox_model **out, const mox_synth_spec *s, const m
     making m = {.plan = &p, .opts = opts, .err = err};
     mox_file image = MOX_FILE_CLOSED;
     mox_status status = check_memory(&p, err);
-    if (status == MOX_OK) status = mox_pool_create(&m.pool, opts->n_threads, err);
+    if (status == MOX_OK) status = mox_pool_create(&m.pool, &(mox_pool_opts){.n_threads = opts->n_threads}, err);
     if (status == MOX_OK) status = make_image(&m, &image, label);
     mox_pool_destroy(&m.pool);
     if (status == MOX_OK) status = open_image(out, &p, &image, label, err);

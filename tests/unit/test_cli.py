@@ -603,7 +603,9 @@ class Eval(Case):
             losses.append(top + log(sum(exp(x - top) for x in row)) - row[token])
         mean = sum(losses) / len(losses)
         error = (sum((x - mean) ** 2 for x in losses) / (len(losses) - 1) / len(losses)) ** 0.5
-        o = self.evaluate("--exact")
+        o = self.evaluate("--exact", "-t", "2")
+        self.assertEqual({k: o["kernels"][k] for k in ("precision", "kv_type", "threads")},
+                         {"precision": "exact", "kv_type": "f32", "threads": 2})
         self.assertEqual((o["tokens"], o["predicted"], o["windows"]), (len(tokens), len(losses), 1))
         self.assertAlmostEqual(o["nll"], mean, delta=1e-4)
         self.assertAlmostEqual(o["nll_stderr"], error, delta=1e-4)
@@ -624,7 +626,8 @@ class Eval(Case):
         self.assertLess(abs(same["kl_max"]), 1e-12)
         self.assertEqual(same["top1_agreement"], 1)
         page = self.good(moxie("eval", "-m", DEMO, "-q", "-p", "one two three", "--against", "exact")).decode()
-        for word in ("perplexity", "against exact", "KL", "top-1"):
+        for word in ("perplexity", "against exact", "KL", "top-1", " kernels, default precision, f16 cache, ",
+                     " kernels, exact precision, f32 cache, "):
             self.assertIn(word, page)
 
     def test_a_bos_that_merging_does_not_make(self):
@@ -662,6 +665,23 @@ class Eval(Case):
         self.says(moxie("eval", "-m", DEMO, "-p", "x", "--against", "best"), 2, "exact|default")
 
 
+class Machine(Case):
+    """Few cores and many threads change no byte and break nothing."""
+
+    def test_threads(self):
+        args = ["run", "-m", DEMO, "--raw", "-p", "Once there was", "-n", "12", "--temp", "0", "-q"]
+        want = self.good(moxie(*args, "-t", "1"))
+        one = sorted(os.sched_getaffinity(0))[:1]
+        for extra in (["-t", "2"], ["-t", "33"], ["--pin"], ["--pin", "-t", "5"], ["--weights", "copy"]):
+            self.assertEqual(self.good(moxie(*args, *extra)), want, extra)
+            self.assertEqual(self.good(moxie(*args, *extra, preexec_fn=lambda: os.sched_setaffinity(0, one))), want, extra)
+
+    def test_one_processor_is_one_thread(self):
+        one = sorted(os.sched_getaffinity(0))[:1]
+        r = moxie("eval", "-m", DEMO, "-q", "--json", "-p", "Once there was a girl", preexec_fn=lambda: os.sched_setaffinity(0, one))
+        self.assertEqual(json.loads(self.good(r))["kernels"]["threads"], 1)
+
+
 class Bench(Case):
     QUICK = ["-r", "2", "-p", "8,40", "-d", "0,100", "-n", "4"]
 
@@ -697,11 +717,22 @@ class Bench(Case):
 
     def test_forms(self):
         table = self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", *self.QUICK)).decode().splitlines()
-        self.assertEqual([line.split()[0] for line in table[2:]], ["pp8", "pp40", "tg4", "tg4@100"])
+        self.assertEqual([line.split()[0] for line in table[2:-1]], ["pp8", "pp40", "tg4", "tg4@100"])
+        self.assertIn(" kernels, default precision, f16 cache (peak of ", table[0])
+        self.assertRegex(table[-1], "^weights: mapped")
         csv = [line.split(",") for line in
                self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", "-o", "csv", *self.QUICK)).decode().splitlines()]
         self.assertEqual({len(line) for line in csv}, {len(csv[0])})
         self.assertIn("tokens_per_s", csv[0])
+
+    def test_weights(self):
+        size = os.path.getsize(os.path.join(DEMO, "model.safetensors"))
+        mapped, copied = (self.bench("-t", "1", "--weights", how)["weights"] for how in ("map", "copy"))
+        self.assertEqual((mapped["bytes"], mapped["bytes_copied"]), (size, 0))
+        self.assertEqual((copied["bytes"], copied["bytes_copied"]), (size, size))
+        self.assertTrue(0 <= mapped["bytes_mapped_huge"] <= mapped["bytes_mapped"] and mapped["bytes_mapped"] > 0)
+        table = self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", "--weights", "copy", *self.QUICK)).decode()
+        self.assertRegex(table, r"\nweights: copied, 10\.3 MB of memory\n\Z")
 
     def test_a_synthetic_model_and_its_picture(self):
         args = ["bench", "--synthetic", "Qwen3-30B-A3B:layers=1", "-q", "-t", "1", "-r", "1", "-p", "4", "-n", "2", "-d", "0",

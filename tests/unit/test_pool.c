@@ -5,10 +5,12 @@
 #include "base/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -40,7 +42,7 @@ static mox_pool *new_pool(int n_threads)
 {
     mox_pool *pool;
     mox_err err;
-    if (mox_pool_create(&pool, n_threads, &err) != MOX_OK) fail_msg("%s", err.msg);
+    if (mox_pool_create(&pool, &(mox_pool_opts){.n_threads = n_threads}, &err) != MOX_OK) fail_msg("%s", err.msg);
     return pool;
 }
 
@@ -90,7 +92,7 @@ static void *own_pool(void *good)
 {
     mox_pool *pool = NULL;
     unsigned char times[ITEMS] = {0};
-    if (mox_pool_create(&pool, 3, NULL) != MOX_OK) return NULL;
+    if (mox_pool_create(&pool, &(mox_pool_opts){.n_threads = 3}, NULL) != MOX_OK) return NULL;
     for (int i = 0; i < ROUNDS; i++) mox_pool_run(pool, count, &(tally){.times = times, .n = ITEMS}, ITEMS, 16);
     mox_pool_destroy(&pool);
     for (int i = 0; i < ITEMS; i++)
@@ -110,12 +112,81 @@ static void pools_do_not_meet(void **state)
     }
 }
 
+/* Runs that are far apart, so that every thread has gone to sleep in between, and jobs
+ * so long that whoever waits for their end sleeps, too. */
+static void slow_count(const void *args, int64_t begin, int64_t end)
+{
+    count(args, begin, end);
+    (void)usleep(1000);
+}
+
+static void sleepers_are_woken(void **state)
+{
+    (void)state;
+    mox_pool *pool = new_pool(3);
+    for (int i = 0; i < 20; i++) {
+        unsigned char times[6] = {0};
+        (void)usleep(2000);
+        mox_pool_run(pool, slow_count, &(tally){.times = times, .n = 6}, 6, i % 2 ? 1 : 3);
+        for (int j = 0; j < 6; j++) assert_int_equal(times[j], 1);
+    }
+    mox_pool_destroy(&pool);
+}
+
+/* What each item saw: who ran it, and on how many processors that thread may run. */
+typedef struct seen {
+    pthread_t thread;
+    int n_cpus, cpu;
+} seen;
+
+static void look(const void *args, int64_t begin, int64_t end)
+{
+    seen *all = *(seen *const *)args;
+    for (int64_t i = begin; i < end; i++) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        if (sched_getaffinity(0, sizeof set, &set) != 0) abort();
+        all[i] = (seen){.thread = pthread_self(), .n_cpus = CPU_COUNT(&set), .cpu = sched_getcpu()};
+        (void)usleep(1000);
+    }
+}
+
+static void pinned_threads_stay(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    cpu_set_t own;
+    assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
+    for (int pinned = 0; pinned < 2; pinned++) {
+        mox_pool *pool;
+        mox_err err;
+        if (mox_pool_create(&pool, &(mox_pool_opts){.n_threads = 2, .pin = pinned}, &err) != MOX_OK) fail_msg("%s", err.msg);
+        seen all[N];
+        seen *const where = all;
+        mox_pool_run(pool, look, &where, N, 1);
+        int n_others = 0, cpu = -1;
+        for (int i = 0; i < N; i++) {
+            if (pthread_equal(all[i].thread, pthread_self())) {
+                assert_int_equal(all[i].n_cpus, CPU_COUNT(&own)); /* the caller is left alone */
+                continue;
+            }
+            n_others++;
+            assert_int_equal(all[i].n_cpus, pinned ? 1 : CPU_COUNT(&own));
+            if (pinned && cpu >= 0) assert_int_equal(all[i].cpu, cpu);
+            cpu = all[i].cpu;
+        }
+        assert_true(n_others > 0);
+        mox_pool_destroy(&pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_once), cmocka_unit_test(runs_follow_each_other),
         cmocka_unit_test(no_pool_is_one_thread), cmocka_unit_test(pools_come_and_go),
-        cmocka_unit_test(pools_do_not_meet),
+        cmocka_unit_test(pools_do_not_meet), cmocka_unit_test(sleepers_are_woken),
+        cmocka_unit_test(pinned_threads_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,13 +18,14 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/pool.h"
+#include "base/machine.h"
 #include "base/rng.h"
 #include "base/size.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct bench {
     const mox_cli_options *o;
@@ -150,6 +151,8 @@ static int open_run(bench *b, int threads)
         mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
     b->setup.instruction = mox_probe_instruction(b->probe);
+    b->setup.context = b->s.context;
+    mox_context_get_kernels(b->s.context, &b->setup.kernels);
     return EXIT_OK;
 }
 
@@ -177,7 +180,7 @@ static int run_all(bench *b)
         close_run(b);
     }
     mox_cli_progress_end(&b->progress);
-    if (b->setup.instruction) bench_print_end(&b->setup);
+    if (b->setup.instruction) bench_print_end(&b->setup, b->s.model);
     return code;
 }
 
@@ -215,7 +218,8 @@ static int choose(bench *b)
     b->n_threads = mox_cli_list(o, OPT_THREAD_COUNTS, b->threads);
     if (b->n_threads == 0) {
         b->threads[b->n_threads++] = 1;
-        if (mox_cpu_count() > 1) b->threads[b->n_threads++] = mox_cpu_count();
+        const int most = mox_machine_threads();
+        if (most > 1) b->threads[b->n_threads++] = most;
     }
     int code = fit(b, b->prefill, &b->n_prefill, 0, OPT_PREFILL, "a prompt");
     if (code == EXIT_OK) code = fit(b, b->depths, &b->n_depths, b->n_generate, OPT_DEPTHS, "a depth");
@@ -250,6 +254,24 @@ static int open_synthetic(bench *b, const char *name)
     return status == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
+/* A copy of the weights that still grows would change what is measured. */
+static int await_copy(const bench *b)
+{
+    mox_weight_residency r;
+    mox_cli_progress progress;
+    mox_model_get_residency(b->s.model, &r);
+    mox_cli_progress_start(&progress, "copying", r.bytes, b->o->v[OPT_QUIET].on);
+    progress.unit = "GB";
+    progress.rate_unit = "GB/s";
+    progress.per_unit = 1e9;
+    for (; r.copying && !mox_cli_stop_signal(); mox_model_get_residency(b->s.model, &r)) {
+        mox_cli_progress_update(&progress, r.bytes_copied, r.bytes);
+        (void)usleep(20000);
+    }
+    mox_cli_progress_end(&progress);
+    return mox_cli_stop_signal() ? EXIT_SIGNAL + mox_cli_stop_signal() : EXIT_OK;
+}
+
 static int open_model(bench *b)
 {
     const char *synthetic = b->o->v[OPT_SYNTHETIC].text;
@@ -261,6 +283,7 @@ static int open_model(bench *b)
     if (synthetic) code = open_synthetic(b, synthetic);
     else code = mox_cli_session_find(&b->s, b->o);
     if (code == EXIT_OK && !synthetic) code = mox_cli_session_open_model(&b->s, b->o);
+    if (code == EXIT_OK) code = await_copy(b);
     if (code != EXIT_OK) return code;
     mox_model_get_info(b->s.model, &b->info);
     b->setup.model = synthetic ? synthetic : b->s.dir;
@@ -270,11 +293,6 @@ static int open_model(bench *b)
 int mox_cli_bench(const mox_cli_options *o)
 {
     bench b = {.o = o};
-    const char *isa = o->v[OPT_ISA].text;
-    for (int i = 0; i < mox_isa_count(); i++)
-        if (mox_isa_available(i)) b.setup.level = mox_isa_name(i);
-    if (isa) b.setup.level = isa;
-    b.setup.precision = o->v[OPT_EXACT].on ? "exact" : o->v[OPT_FAST].on ? "fast" : "default";
     b.setup.format = o->v[OPT_OUTPUT].text;
     b.setup.color = mox_cli_use_color(o->v[OPT_COLOR].text);
     mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);

@@ -2,12 +2,16 @@
 #ifndef MOX_APP_CLI_BENCH_H
 #define MOX_APP_CLI_BENCH_H
 
+#include "moxie/tools.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 /* What all rows have in common. */
 typedef struct bench_setup {
-    const char *model, *level, *precision, *instruction;
+    const char *model, *instruction;
+    const mox_context *context; /* of the rows that follow */
+    mox_kernels kernels;        /* the same */
     const char *format; /* "table", "csv" or "json" */
     bool color;
 } bench_setup;
@@ -25,6 +29,6 @@ typedef struct bench_row {
 /* begin, then the rows as they come, then end, whatever happened in between. */
 void bench_print_begin(const bench_setup *s);
 void bench_print_row(const bench_setup *s, const bench_row *r, bool first);
-void bench_print_end(const bench_setup *s);
+void bench_print_end(const bench_setup *s, const mox_model *m);
 
 #endif

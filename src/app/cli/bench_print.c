@@ -1,6 +1,7 @@
 /* app/cli/bench_print.c -- rows of `moxie bench` as a table, as CSV and as JSON. */
 #include "app/cli/bench.h"
 
+#include "app/cli/describe.h"
 #include "app/cli/output.h"
 
 #include <string.h>
@@ -55,9 +56,9 @@ static void json_row(const bench_setup *s, const bench_row *r, bool first)
     mox_cli_putf(first ? "\n  {" : ",\n  {");
     json_text("test", r->test);
     mox_cli_putf(", \"kind\": \"%s\", ", r->decode ? "decode" : "prefill");
-    json_text("level", s->level);
+    json_text("level", s->kernels.isa);
     mox_cli_putf(", ");
-    json_text("precision", s->precision);
+    json_text("precision", s->kernels.precision);
     for (int i = 0; i < N_NUMBERS; i++) {
         mox_cli_putf(", \"%s\": ", n[i].name);
         mox_cli_put_json_real(n[i].value);
@@ -69,7 +70,8 @@ static void csv_row(const bench_setup *s, const bench_row *r)
 {
     number n[N_NUMBERS];
     numbers_of(r, n);
-    mox_cli_putf("%s,%s,%s,%s", r->test, r->decode ? "decode" : "prefill", s->level, s->precision);
+    mox_cli_putf("%s,%s,%s,%s", r->test, r->decode ? "decode" : "prefill", s->kernels.isa,
+                 s->kernels.precision);
     for (int i = 0; i < N_NUMBERS; i++) mox_cli_putf(",%.9g", n[i].value);
     mox_cli_putf("\n");
 }
@@ -88,6 +90,8 @@ void bench_print_begin(const bench_setup *s)
         json_text("model", s->model);
         mox_cli_putf(", ");
         json_text("instruction", s->instruction);
+        mox_cli_putf(", ");
+        json_text("kv_type", s->kernels.kv_type);
         mox_cli_putf(", \"rows\": [");
     } else if (is(s, "csv")) {
         number n[N_NUMBERS];
@@ -97,7 +101,9 @@ void bench_print_begin(const bench_setup *s)
         mox_cli_putf("\n");
     } else {
         mox_cli_put_text(s->model, strlen(s->model));
-        mox_cli_putf(": %s kernels, %s precision (peak of %s)\n", s->level, s->precision, s->instruction);
+        char words[MOX_CLI_DESCRIPTION];
+        mox_cli_describe_kernels(s->context, false, words);
+        mox_cli_putf(": %s (peak of %s)\n", words, s->instruction);
         if (s->color) mox_cli_putf("\x1b[1m");
         mox_cli_putf("%-12s %7s %9s %9s..%-9s %9s %7s %7s %5s %9s %8s %8s %5s", "test", "threads", "t/s", "least", "most",
                      "MB/tok", "GB/s", "probe", "%", "MMAC/tok", "GMAC/s", "peak", "%");
@@ -114,7 +120,15 @@ void bench_print_row(const bench_setup *s, const bench_row *r, bool first)
     mox_cli_put_flush();
 }
 
-void bench_print_end(const bench_setup *s)
+void bench_print_end(const bench_setup *s, const mox_model *m)
 {
-    if (is(s, "json")) mox_cli_putf("\n]}\n");
+    if (is(s, "json")) {
+        mox_cli_putf("\n], \"weights\": ");
+        mox_cli_put_weights_json(m);
+        mox_cli_putf("}\n");
+    } else if (is(s, "table")) {
+        char words[MOX_CLI_DESCRIPTION];
+        mox_cli_describe_weights(m, words);
+        mox_cli_putf("weights: %s\n", words);
+    }
 }

@@ -7,6 +7,7 @@
  * same tokens side by side, some rows at a time, and each pair of rows is compared
  * as distributions: KL(against || this). */
 #include "app/cli/commands.h"
+#include "app/cli/describe.h"
 #include "app/cli/input.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
@@ -170,6 +171,8 @@ static void json_contender(const contender *c)
     json_real("nll_stderr", standard_error(c));
     json_real("perplexity", exp(mean(c)));
     json_real("perplexity_stderr", exp(mean(c)) * standard_error(c));
+    mox_cli_putf(", \"kernels\": ");
+    mox_cli_put_kernels_json(c->context);
 }
 
 static void print_json(const evaluation *e, int64_t n_tokens, int64_t n_ctx, const char *against)
@@ -194,13 +197,22 @@ static void print_contender(const contender *c)
     mox_cli_putf("perplexity  %.4f +- %.4f\n", exp(mean(c)), exp(mean(c)) * standard_error(c));
 }
 
+static void print_kernels(const contender *c)
+{
+    char words[MOX_CLI_DESCRIPTION];
+    mox_cli_describe_kernels(c->context, true, words);
+    mox_cli_putf("computed by %s\n", words);
+}
+
 static void print_text(const evaluation *e, int64_t n_tokens, int64_t n_ctx, const char *against)
 {
     mox_cli_putf("tokens      %lld, %lld predicted\n", (long long)n_tokens, (long long)e->run[0].n);
     mox_cli_putf("windows     %lld of %lld tokens\n", (long long)e->n_windows, (long long)n_ctx);
+    print_kernels(&e->run[0]);
     print_contender(&e->run[0]);
     if (!against) return;
     mox_cli_putf("\nagainst %s\n", against);
+    print_kernels(&e->run[1]);
     print_contender(&e->run[1]);
     mox_cli_putf("KL          mean %.3e, max %.3e per token\n", e->kl_sum / (double)e->n_compared, e->kl_max);
     mox_cli_putf("same top-1  %.3f %% of %lld tokens\n", 100.0 * (double)e->n_same_top / (double)e->n_compared,

@@ -47,6 +47,8 @@ typedef enum option_id {
     OPT_DEVICE,
     OPT_ISA,
     OPT_THREADS,
+    OPT_PIN,
+    OPT_WEIGHTS,
     OPT_JSON,
     OPT_QUIET,
     OPT_COLOR,

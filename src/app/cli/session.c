@@ -6,6 +6,7 @@
 #include "app/cli/stop.h"
 #include "base/alloc.h"
 #include "base/file.h"
+#include "moxie/tools.h"
 
 #include <limits.h>
 #include <string.h>
@@ -60,7 +61,10 @@ static void warn(void *user, const char *sentence)
 int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o)
 {
     mox_err err;
-    const mox_model_opts opts = {.warn = warn, .warn_user = (void *)(uintptr_t)o};
+    const char *weights = o->v[OPT_WEIGHTS].text; /* NULL in commands that do not compute */
+    const bool copy = weights && strcmp(weights, "copy") == 0;
+    const mox_model_opts opts = {.warn = warn, .warn_user = (void *)(uintptr_t)o,
+                                 .weights = copy ? MOX_WEIGHTS_COPY : MOX_WEIGHTS_MAP};
     return mox_model_open(&s->model, s->dir, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
@@ -70,16 +74,29 @@ int mox_cli_session_open_tokenizer(mox_cli_session *s)
     return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
+/* Once: speeds of the scalar kernels make people think that something is broken. */
+static void say_scalar(const mox_cli_options *o)
+{
+    static bool said;
+    for (int level = 1; level < mox_isa_count(); level++)
+        if (mox_isa_available(level)) return;
+    if (said || mox_isa_count() < 2 || o->v[OPT_ISA].text || o->v[OPT_QUIET].on) return;
+    mox_cli_say("this processor has no %s: computing with scalar kernels, which are many times slower", mox_isa_name(1));
+    said = true;
+}
+
 bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
     if (strcmp(o->v[OPT_DEVICE].text, "cpu") != 0) {
         mox_cli_say("--device %s: this build has only the cpu", o->v[OPT_DEVICE].text);
         return false;
     }
+    say_scalar(o);
     const char *kv = o->v[OPT_KV_TYPE].text;
     *out = (mox_context_opts){
         .n_ctx = mox_cli_given(o, OPT_CONTEXT) ? o->v[OPT_CONTEXT].number : n_ctx,
         .n_threads = (int32_t)o->v[OPT_THREADS].number,
+        .pin = o->v[OPT_PIN].on,
         .exact = o->v[OPT_EXACT].on,
         .fast = o->v[OPT_FAST].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : MOX_KV_F16,

@@ -20,14 +20,15 @@ static void cpu_close(mox_dev *d)
     mox_free(c);
 }
 
-mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_precision precision, mox_err *err)
+mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
+                            mox_err *err)
 {
     *out = NULL;
     const int level = mox_isa_find(isa);
     if (level < 0) return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have", isa);
     mox_dev_cpu *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "the cpu device");
-    mox_status status = mox_pool_create(&c->exec.pool, n_threads, err);
+    mox_status status = mox_pool_create(&c->exec.pool, threads, err);
     if (status != MOX_OK) {
         mox_free(c);
         return status;
@@ -36,6 +37,8 @@ mox_status mox_dev_cpu_open(mox_dev **out, int n_threads, const char *isa, mox_p
     c->exec.kern = &c->kern;
     c->exec.precision = precision;
     c->dev.name = "cpu";
+    c->dev.level = mox_isa_name(level);
+    c->dev.n_threads = mox_pool_size(c->exec.pool);
     c->dev.close = cpu_close;
 #define CPU_SLOT(op, args) c->dev.ops.op = cpu_##op;
     MOX_DEV_CATALOGUE(CPU_SLOT)

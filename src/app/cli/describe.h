@@ -1,0 +1,19 @@
+/* app/cli/describe.h -- what computed, and where the weights were: the same words in
+ * every command that reports numbers. */
+#ifndef MOX_APP_CLI_DESCRIBE_H
+#define MOX_APP_CLI_DESCRIBE_H
+
+#include "moxie.h"
+
+enum { MOX_CLI_DESCRIPTION = 160 };
+
+/* "avx2 kernels, default precision, f16 cache", and with threads ", 2 threads". */
+void mox_cli_describe_kernels(const mox_context *c, bool threads, char out[MOX_CLI_DESCRIPTION]);
+/* "mapped, 98 % of 4.6 GB on huge pages", "copied, 4.6 GB of memory", "made in memory". */
+void mox_cli_describe_weights(const mox_model *m, char out[MOX_CLI_DESCRIPTION]);
+
+/* The same as objects. */
+void mox_cli_put_kernels_json(const mox_context *c);
+void mox_cli_put_weights_json(const mox_model *m);
+
+#endif
