@@ -115,7 +115,7 @@ MOX_API void mox_model_get_generation(const mox_model *m, mox_generation *out);
 
 typedef struct mox_context mox_context;
 
-typedef enum mox_kv_type { MOX_KV_DEFAULT = 0, MOX_KV_F32, MOX_KV_F16 } mox_kv_type;
+typedef enum mox_kv_type { MOX_KV_DEFAULT = 0, MOX_KV_F32, MOX_KV_F16, MOX_KV_Q8 } mox_kv_type;
 
 typedef struct mox_context_opts {
     int64_t n_ctx;         /* positions per sequence; 0 = model maximum, at most 4096 */
@@ -126,7 +126,7 @@ typedef struct mox_context_opts {
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
     bool exact;            /* f32 activations and caches */
     bool fast;             /* 8-bit activations: faster, and less exact; not with exact */
-    mox_kv_type kv_type;   /* default: f32 when exact, else f16 */
+    mox_kv_type kv_type;   /* default: f32 when exact, else f16; q8: 8 bits in blocks of 32 with a scale */
     const char *isa;       /* kernel level by name; NULL = the best there is */
 } mox_context_opts;
 

@@ -20,6 +20,29 @@ static mox_status compose_gdn_chunk(mox_dev *d, const mox_gdn_args *a, mox_err *
     return d->ops.gdn_recurrent(d, a, err);
 }
 
+mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_err *err)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_spans; i++) n += a->spans[i].n;
+    if (n == 0) return MOX_OK;
+    const int64_t first = a->spans[0].row0 * a->heads;
+    MOX_TRY(d->ops.mla_q_absorb(d,
+                                &(mox_mla_q_absorb_args){.w = a->key, .by_rank = a->by_rank, .head_rows = a->key_rows,
+                                                         .q_nope = a->q_nope + first * a->nope, .out = a->q + first * a->rank, .n = n,
+                                                         .heads = a->heads, .nope = a->nope, .rank = a->rank},
+                                err));
+    MOX_TRY(d->ops.mla_attention(d,
+                                 &(mox_mla_attention_args){.q = a->q, .q_pe = a->q_pe, .ctx = a->ctx, .latent = a->latent,
+                                                           .k_pe = a->k_pe, .spans = a->spans, .n_spans = a->n_spans,
+                                                           .heads = a->heads, .rank = a->rank, .rope = a->rope, .scale = a->scale},
+                                 err));
+    return d->ops.mla_out(d,
+                          &(mox_mla_out_args){.w = a->value, .head_rows = a->value_rows, .row0 = a->value_row0,
+                                              .ctx = a->ctx + first * a->rank, .out = a->out + first * a->v_dim, .n = n,
+                                              .heads = a->heads, .v_dim = a->v_dim, .rank = a->rank},
+                          err);
+}
+
 void mox_dev_complete(mox_dev *d)
 {
 #define CHECK_SLOT(op, args) assert(d->ops.op);
@@ -27,4 +50,5 @@ void mox_dev_complete(mox_dev *d)
 #undef CHECK_SLOT
     if (!d->ops.residual_norm) d->ops.residual_norm = compose_residual_norm;
     if (!d->ops.gdn_chunk) d->ops.gdn_chunk = compose_gdn_chunk;
+    if (!d->ops.mla_expanded) d->ops.mla_expanded = mox_dev_mla_folded;
 }

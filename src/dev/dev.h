@@ -87,7 +87,8 @@ typedef struct mox_moe_ffn_args {
 /* ... and operations of the catalogue that a device may leave to dev/compose.c. */
 #define MOX_DEV_OPTIONAL(X)                                                      \
     X(residual_norm, mox_residual_norm_args)                                     \
-    X(gdn_chunk, mox_gdn_args)
+    X(gdn_chunk, mox_gdn_args)                                                   \
+    X(mla_expanded, mox_mla_expanded_args)
 
 typedef struct mox_dev mox_dev;
 
@@ -108,6 +109,9 @@ struct mox_dev {
 /* Fills the optional slots that are NULL and asserts the required ones. */
 void mox_dev_complete(mox_dev *d);
 void mox_dev_close(mox_dev **d); /* NULL-safe */
+
+/* mla_expanded in the folded form: mla_q_absorb, mla_attention, mla_out. */
+mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_err *err);
 
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,

@@ -31,6 +31,8 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *k = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *v = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *out = MOX_TAKE(r->arena, float, r->n * q_width); /* [n, H, K] */
+    const int64_t n_parts = mox_attention_parts(r->n_spans, g->heads, g->dim);
+    float *parts = MOX_TAKE(r->arena, float, n_parts);
     float *gate = NULL;                                     /* [n, H, K] */
     if (g->gated) {
         float *both = MOX_TAKE(r->arena, float, r->n * q_width * 2); /* [n, H, 2K] */
@@ -56,7 +58,7 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
                                                    .kv_heads = g->kv_heads, .dim = g->dim, .v_dim = g->dim,
                                                    .q_stride = q_width, .q_head_stride = g->dim, .out_stride = q_width,
                                                    .out_head_stride = g->dim, .scale = 1.0f / sqrtf((float)g->dim),
-                                                   .causal = true, .window = g->window},
+                                                   .causal = true, .window = g->window, .parts = parts, .n_parts = n_parts},
                              r->err));
     if (g->gated) MOX_TRY(d->ops.sigmoid_gate(d, &(mox_sigmoid_gate_args){.x = out, .gate = gate, .n = r->n * q_width}, r->err));
     return mox_run_linear(r, &g->wo, &g->bo, out, y);

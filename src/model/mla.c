@@ -32,6 +32,22 @@ static mox_status append(mox_run *r, const mox_cache *cache, const float *src, i
                                  r->err);
 }
 
+/* Each span in the form that is cheaper for its length; neighbours of one form together. */
+static mox_status attend(mox_run *r, const mox_mla *a, mox_mla_expanded_args args)
+{
+    for (int64_t i = 0; i < r->n_spans; i += args.n_spans) {
+        const bool expanded = mox_mla_expands(&r->spans[i], a->nope, a->rope_dim, a->rank, a->v_dim);
+        args.spans = r->spans + i;
+        args.n_spans = 1;
+        while (i + args.n_spans < r->n_spans &&
+               mox_mla_expands(&args.spans[args.n_spans], a->nope, a->rope_dim, a->rank, a->v_dim) == expanded)
+            args.n_spans++;
+        if (expanded) MOX_TRY(r->dev->ops.mla_expanded(r->dev, &args, r->err));
+        else MOX_TRY(mox_dev_mla_folded(r->dev, &args, r->err));
+    }
+    return MOX_OK;
+}
+
 static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, const float *x, float *y)
 {
     const mox_mla *a = mixer->data;
@@ -46,6 +62,7 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *q = MOX_TAKE(r->arena, float, n * H * a->rank);   /* absorbed */
     float *ctx = MOX_TAKE(r->arena, float, n * H * a->rank);
     float *out = MOX_TAKE(r->arena, float, n * H * a->v_dim);
+    float *state = MOX_TAKE(r->arena, float, n * H * 2);
     MOX_TRY(project_query(r, a, x, q_full));
     MOX_TRY(mox_run_linear(r, &a->wkv_a, &a->bkv_a, x, kv));
     MOX_TRY(d->ops.mla_split(d,
@@ -59,22 +76,13 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     const mox_layer_caches *caches = &r->caches[layer];
     MOX_TRY(append(r, &caches->first, latent, a->rank));
     MOX_TRY(append(r, &caches->second, k_pe, a->rope_dim));
-    MOX_TRY(d->ops.mla_q_absorb(d,
-                                &(mox_mla_q_absorb_args){.w = mox_run_mat(r, &a->key), .by_rank = a->split,
-                                                         .head_rows = a->split ? a->rank : a->nope + a->v_dim,
-                                                         .q_nope = q_nope, .out = q, .n = n, .heads = H, .nope = a->nope,
-                                                         .rank = a->rank},
-                                r->err));
-    MOX_TRY(d->ops.mla_attention(d,
-                                 &(mox_mla_attention_args){.q = q, .q_pe = q_pe, .ctx = ctx, .latent = caches->first,
-                                                           .k_pe = caches->second, .spans = r->spans, .n_spans = r->n_spans,
-                                                           .heads = H, .rank = a->rank, .rope = a->rope_dim, .scale = a->scale},
-                                 r->err));
-    MOX_TRY(d->ops.mla_out(d,
-                           &(mox_mla_out_args){.w = mox_run_mat(r, &a->value), .head_rows = a->split ? a->v_dim : a->nope + a->v_dim,
-                                               .row0 = a->split ? 0 : a->nope, .ctx = ctx, .out = out, .n = n, .heads = H,
-                                               .v_dim = a->v_dim, .rank = a->rank},
-                           r->err));
+    MOX_TRY(attend(r, a,
+                   (mox_mla_expanded_args){.key = mox_run_mat(r, &a->key), .value = mox_run_mat(r, &a->value), .by_rank = a->split,
+                                           .key_rows = a->split ? a->rank : a->nope + a->v_dim,
+                                           .value_rows = a->split ? a->v_dim : a->nope + a->v_dim, .value_row0 = a->split ? 0 : a->nope,
+                                           .q_nope = q_nope, .q_pe = q_pe, .out = out, .latent = caches->first, .k_pe = caches->second,
+                                           .heads = H, .nope = a->nope, .rope = a->rope_dim, .rank = a->rank, .v_dim = a->v_dim,
+                                           .scale = a->scale, .state = state, .q = q, .ctx = ctx}));
     return mox_run_linear(r, &a->wo, &a->bo, out, y);
 }
 
@@ -109,6 +117,7 @@ mox_status mox_mla_bind(mox_model *m, mox_binder *b, int64_t layer, const mox_ml
     MOX_TRY(mox_bind_vector(b, &a->bo, dim, true, err, "layers.%lld.self_attn.o_proj.bias", i));
     m->layers[layer].mixer = (mox_mixer){.forward = forward, .data = a};
     m->layers[layer].cache = (mox_cache_widths){a->rank, a->rope_dim};
+    m->dims.v_dim = a->v_dim;
     m->report.n_layers_latent++;
     return MOX_OK;
 }

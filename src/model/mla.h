@@ -1,7 +1,8 @@
 /* model/mla.h -- multi-head latent attention.
  *
  * The cache keeps one latent and one rotated key per position; keys and values of
- * the heads are folded into the query and the output (ops/mla.h).  Both storage
+ * the heads are folded into the query and the output, or made from the latents where
+ * enough rows share them (ops/mla.h).  Both storage
  * forms of the key/value matrix are used as they are: kv_b_proj, or embed_q with
  * unembed_out. */
 #ifndef MOX_MODEL_MLA_H

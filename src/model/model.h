@@ -17,6 +17,7 @@ typedef struct mox_dims {
     int64_t heads;
     int64_t kv_heads, head_dim; /* of grouped attention (model/gqa.h); 0 in other families */
     float eps;
+    int64_t v_dim; /* of latent attention: width of a value */
 } mox_dims;
 
 /* Routed experts of one layer, e < n_experts of the model. */

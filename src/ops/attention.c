@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 
 #include "ops/cache_entry.h"
+#include "ops/span.h"
 
 mox_status mox_op_kv_append(const mox_exec *e, const mox_kv_append_args *a, mox_err *err)
 {
@@ -29,10 +30,23 @@ static int64_t attention_grain(const mox_attention_args *a, int64_t rows)
     return a->heads / a->kv_heads;
 }
 
+static mox_status count_split(const mox_check *c, const mox_attention_args *a, int64_t *n)
+{
+    int64_t floats;
+    *n = 0;
+    for (int64_t i = 0; i < a->n_spans; i++) *n += mox_pieces_of(a, &a->spans[i]).n > 1;
+    MOX_TRY(mox_check_f32(c, "parts", a->parts, a->parts ? a->n_parts : 0));
+    MOX_TRY(mox_check_product(c, "parts", *n * MOX_ATTENTION_PIECES, a->heads, &floats));
+    MOX_TRY(mox_check_product(c, "parts", floats, a->v_dim + 2, &floats));
+    if (floats <= a->n_parts || *n == 0) return MOX_OK;
+    return mox_refuse(c, MOX_E_ARG, "parts has room for %lld numbers, but %lld are needed", (long long)a->n_parts,
+                      (long long)floats);
+}
+
 mox_status mox_op_attention(const mox_exec *e, const mox_attention_args *a, mox_err *err)
 {
     const mox_check c = {"attention", err};
-    int64_t rows, row_end, units;
+    int64_t rows, row_end, units, n_split;
     MOX_TRY(mox_check_head_groups(&c, a->heads, a->kv_heads));
     MOX_TRY(mox_check_size(&c, "dim", a->dim, 1));
     MOX_TRY(mox_check_size(&c, "v_dim", a->v_dim, 1));
@@ -49,7 +63,12 @@ mox_status mox_op_attention(const mox_exec *e, const mox_attention_args *a, mox_
     const int64_t reach = a->window > 0 ? a->window - 1 : INT64_MAX;
     MOX_TRY(mox_check_pages(&c, "the key cache", &a->k, a->spans, a->n_spans, reach, MOX_E_ARG));
     MOX_TRY(mox_check_pages(&c, "the value cache", &a->v, a->spans, a->n_spans, reach, MOX_E_ARG));
-    mox_run_attention(e, a, units, attention_grain(a, rows));
+    MOX_TRY(count_split(&c, a, &n_split));
+    const int64_t group = a->heads / a->kv_heads;
+    if (rows > n_split) mox_run_attention(e, a, units, attention_grain(a, rows));
+    if (n_split == 0) return MOX_OK;
+    mox_run_attention_parts(e, a, n_split * MOX_ATTENTION_PIECES * a->heads, group);
+    mox_run_attention_merge(e, a, n_split * a->heads, group);
     return MOX_OK;
 }
 

@@ -2,7 +2,7 @@
  *
  * A cache is pages of page_len positions; position p of head h is at
  *   data + pages[p / page_len] * page_stride + (p % page_len) * token_stride + h * head_stride
- * in elements of its type (F32 or F16).  A contiguous cache is one page; token-major
+ * in elements of its type (F32, F16, or I8 as ops/q8.h has it).  A contiguous cache is one page; token-major
  * and head-major caches differ in their strides only.  Query head h reads key head
  * h / (heads / kv_heads). */
 #ifndef MOX_OPS_ATTENTION_H
@@ -12,7 +12,7 @@
 
 typedef struct mox_cache {
     void *data;
-    mox_dtype type; /* F32 or F16 */
+    mox_dtype type; /* F32, F16, I8 */
     int64_t page_len, page_stride, token_stride, head_stride;
     int64_t n_pages; /* pages behind data: bounds every page id */
 } mox_cache;
@@ -56,8 +56,23 @@ typedef struct mox_attention_args {
     bool causal;
     int64_t window; /* 0 = none */
     const float *sinks;
+    float *parts;       /* NULL, or [n_parts] for what pieces find */
+    int64_t n_parts;
 } mox_attention_args;
 mox_status mox_op_attention(const mox_exec *e, const mox_attention_args *a, mox_err *err);
+
+/* With parts, a span of one row that sees more than MOX_ATTENTION_PIECE keys is attended
+ * to in pieces, so that many threads can share it.  The pieces follow from the keys it
+ * sees alone.  attention leaves such rows out; then
+ *   attention_parts finds maximum, denominator and sum of values of every piece.
+ *     Unit: (split row, piece, head) = (row * MOX_ATTENTION_PIECES + piece) * heads + h.
+ *   attention_merge makes the output from them.  Unit: (split row, head).
+ * where split rows are counted over the spans.  Room for n_spans split rows: */
+enum { MOX_ATTENTION_PIECE = 1024, MOX_ATTENTION_PIECES = 16 };
+static inline int64_t mox_attention_parts(int64_t n_spans, int64_t heads, int64_t v_dim)
+{
+    return n_spans * heads * MOX_ATTENTION_PIECES * (v_dim + 2);
+}
 
 /* The three steps of attention for one query token, over a contiguous cache.
  * scores[h * score_stride + p] = scale q[h] . k[p, h / (heads/kv_heads)], p < n_keys.

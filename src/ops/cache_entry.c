@@ -1,6 +1,8 @@
 /* ops/cache_entry.c -- see cache_entry.h. */
 #include "ops/cache_entry.h"
 
+#include "ops/q8.h"
+
 typedef struct axis {
     int64_t count, stride;
 } axis;
@@ -16,8 +18,8 @@ static void order(axis *a, axis *b)
 mox_status mox_check_cache(const mox_check *c, const char *name, const mox_cache *cache, int64_t heads,
                            int64_t dim)
 {
-    if (cache->type != MOX_DT_F32 && cache->type != MOX_DT_F16)
-        return mox_refuse(c, MOX_E_ARG, "%s is of type %s, not F32 or F16", name,
+    if (cache->type != MOX_DT_F32 && cache->type != MOX_DT_F16 && cache->type != MOX_DT_I8)
+        return mox_refuse(c, MOX_E_ARG, "%s is of type %s, not F32, F16 or I8", name,
                           mox_dtype_name(cache->type));
     if (cache->page_len < 1 || cache->n_pages < 0)
         return mox_refuse(c, MOX_E_ARG, "%s has %lld pages of %lld positions", name,
@@ -30,7 +32,10 @@ mox_status mox_check_cache(const mox_check *c, const char *name, const mox_cache
     order(&axes[0], &axes[1]);
     order(&axes[1], &axes[2]);
     order(&axes[0], &axes[1]);
-    int64_t extent = dim;
+    int64_t extent;
+    if (!mox_mul_i64(dim, 2, &extent)) /* more than any type takes */
+        return mox_refuse(c, MOX_E_ARG, "%s: vectors of %lld are too long", name, (long long)dim);
+    extent = mox_cache_row(cache->type, dim);
     for (int i = 0; i < 3; i++) {
         int64_t before;
         if (axes[i].count <= 1) continue;

@@ -37,6 +37,8 @@
     X(qk_norm_rope, mox_qk_norm_rope_args)                                       \
     X(kv_append, mox_kv_append_args)                                             \
     X(attention, mox_attention_args)                                             \
+    X(attention_parts, mox_attention_args)                                       \
+    X(attention_merge, mox_attention_args)                                       \
     X(attn_scores, mox_attn_scores_args)                                         \
     X(attn_softmax, mox_attn_softmax_args)                                       \
     X(attn_values, mox_attn_values_args)                                         \
@@ -46,6 +48,7 @@
     X(mla_q_absorb, mox_mla_q_absorb_args)                                       \
     X(mla_out, mox_mla_out_args)                                                 \
     X(mla_attention, mox_mla_attention_args)                                     \
+    X(mla_expanded, mox_mla_expanded_args)                                       \
     X(mla_tile, mox_mla_tile_args)                                               \
     X(mla_finish, mox_mla_finish_args)                                           \
     X(gdn_split, mox_gdn_split_args)                                             \

@@ -1,4 +1,4 @@
-/* ops/mla.c -- checked entries of folded latent attention. */
+/* ops/mla.c -- checked entries of latent attention. */
 #include "ops/mla.h"
 
 #include "ops/cache_entry.h"
@@ -116,6 +116,31 @@ mox_status mox_op_mla_attention(const mox_exec *e, const mox_mla_attention_args 
     MOX_TRY(mox_check_pages(&c, "the latent cache", &a->latent, a->spans, a->n_spans, INT64_MAX, MOX_E_ARG));
     MOX_TRY(mox_check_pages(&c, "the rope cache", &a->k_pe, a->spans, a->n_spans, INT64_MAX, MOX_E_ARG));
     mox_run_mla_attention(e, a, units, HEADS_TOGETHER);
+    return MOX_OK;
+}
+
+mox_status mox_op_mla_expanded(const mox_exec *e, const mox_mla_expanded_args *a, mox_err *err)
+{
+    const mox_check c = {"mla_expanded", err};
+    int64_t rows, row_end;
+    MOX_TRY(mox_check_spans(&c, a->spans, a->n_spans, &rows, &row_end));
+    if (rows == 0) return MOX_OK;
+    MOX_TRY(check_latent(&c, a->heads, a->rank, a->rope, &a->latent, &a->k_pe));
+    MOX_TRY(mox_check_size(&c, "nope", a->nope, 1));
+    MOX_TRY(mox_check_size(&c, "v_dim", a->v_dim, 1));
+    if (a->nope > MOX_MLA_EXPANDED_MAX - a->rope || a->v_dim > MOX_MLA_EXPANDED_MAX || a->rope > MOX_MLA_EXPANDED_MAX)
+        return mox_refuse(&c, MOX_E_ARG, "heads of %lld + %lld and %lld are wider than %d", (long long)a->nope,
+                          (long long)a->rope, (long long)a->v_dim, MOX_MLA_EXPANDED_MAX);
+    MOX_TRY(check_blocks(&c, &a->key, a->heads, a->key_rows, 0, a->by_rank ? a->rank : a->nope,
+                         a->by_rank ? a->nope : a->rank));
+    MOX_TRY(check_blocks(&c, &a->value, a->heads, a->value_rows, a->value_row0, a->v_dim, a->rank));
+    MOX_TRY(check_dense(&c, "q_nope", a->q_nope, row_end, a->heads, a->nope));
+    MOX_TRY(check_dense(&c, "q_pe", a->q_pe, row_end, a->heads, a->rope));
+    MOX_TRY(check_dense(&c, "out", a->out, row_end, a->heads, a->v_dim));
+    MOX_TRY(check_dense(&c, "state", a->state, row_end, a->heads, 2));
+    MOX_TRY(mox_check_pages(&c, "the latent cache", &a->latent, a->spans, a->n_spans, INT64_MAX, MOX_E_ARG));
+    MOX_TRY(mox_check_pages(&c, "the rope cache", &a->k_pe, a->spans, a->n_spans, INT64_MAX, MOX_E_ARG));
+    mox_run_mla_expanded(e, a, a->heads, 1);
     return MOX_OK;
 }
 

@@ -1,9 +1,11 @@
-/* ops/mla.h -- multi-head latent attention in its folded form.
+/* ops/mla.h -- multi-head latent attention, folded and expanded.
  *
  * The cache keeps one latent vector c [rank] and one rotated key [rope] per
  * position for all heads.  With K_h, V_h the two blocks of kv_b_proj,
  *   score = scale (K_h^T q_nope . c_j + q_pe . k_pe_j),  out_h = V_h sum_j p_j c_j.
- * scale = (nope + rope)^-1/2 times the square of YaRN's magnitude. */
+ * scale = (nope + rope)^-1/2 times the square of YaRN's magnitude.  That is the folded form.
+ * The expanded one makes keys K_h c_j and values V_h c_j of every head, which many queries
+ * then share. */
 #ifndef MOX_OPS_MLA_H
 #define MOX_OPS_MLA_H
 
@@ -60,7 +62,43 @@ typedef struct mox_mla_attention_args {
 } mox_mla_attention_args;
 mox_status mox_op_mla_attention(const mox_exec *e, const mox_mla_attention_args *a, mox_err *err);
 
-/* The same for one query token over keys [begin, end), tile after tile, with the
+/* out[row, h, :] = sum_j p_j V_h c_j with p = softmax_j(scale (q_nope[row, h] . K_h c_j +
+ * q_pe[row, h] . k_pe_j)), causal: what mla_q_absorb, mla_attention and mla_out give one
+ * after the other, but with keys and values of a tile of positions made for all rows of a
+ * span.  The rows of the spans follow each other.  nope + rope and v_dim are at most
+ * MOX_MLA_EXPANDED_MAX.  key and value as in mla_q_absorb (by_rank) and mla_out.
+ * Unit: a head.  R64 for keys and values, state f32.  Class S. */
+enum { MOX_MLA_EXPANDED_MAX = 256 };
+typedef struct mox_mla_expanded_args {
+    mox_mat key, value;
+    bool by_rank;
+    int64_t key_rows, value_rows, value_row0; /* rows of key and value from one head to the next; the first row of a value */
+    const float *q_nope, *q_pe; /* [rows, heads, nope], [rows, heads, rope] */
+    float *out;                 /* [rows, heads, v_dim] */
+    mox_cache latent, k_pe;
+    const mox_span *spans;
+    int64_t n_spans;
+    int64_t heads, nope, rope, rank, v_dim;
+    float scale;
+    float *state;   /* [heads, rows, 2], scratch */
+    float *q, *ctx; /* [rows, heads, rank], scratch of devices that fold all the same */
+} mox_mla_expanded_args;
+/* Multiplications of one head for a span, in one form or the other. */
+static inline int64_t mox_mla_macs(const mox_span *s, int64_t nope, int64_t rope, int64_t rank, int64_t v_dim, bool expanded)
+{
+    const int64_t pairs = s->n * s->pos0 + s->n * (s->n + 1) / 2, per_row = (nope + v_dim) * rank;
+    if (expanded) return pairs * (nope + rope + v_dim) + (s->pos0 + s->n) * per_row;
+    return pairs * (2 * rank + rope) + s->n * per_row;
+}
+/* Is the expanded form the cheaper one?  Few rows would not fill the vectors of its kernels. */
+static inline bool mox_mla_expands(const mox_span *s, int64_t nope, int64_t rope, int64_t rank, int64_t v_dim)
+{
+    return s->n >= 16 && nope + rope <= MOX_MLA_EXPANDED_MAX && v_dim <= MOX_MLA_EXPANDED_MAX &&
+           mox_mla_macs(s, nope, rope, rank, v_dim, true) < mox_mla_macs(s, nope, rope, rank, v_dim, false);
+}
+mox_status mox_op_mla_expanded(const mox_exec *e, const mox_mla_expanded_args *a, mox_err *err);
+
+/* mla_attention for one query token over keys [begin, end), tile after tile, with the
  * running maximum, denominator and unnormalised sum of each head kept outside:
  * caches longer than any one kernel's memory.  first: the state is not read.  An
  * empty tile changes nothing (and initialises the state when first).

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/size.h"
+#include "ops/q8.h"
 
 #include <string.h>
 
@@ -34,10 +35,28 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
     c->n_batch = mox_max_i64(o->n_batch ? o->n_batch : 512, c->n_seqs); /* every sequence can decode in one batch */
     c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
     c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);
-    const bool f32 = o->kv_type == MOX_KV_F32 || (o->kv_type == MOX_KV_DEFAULT && o->exact);
-    c->kv_type = f32 ? MOX_DT_F32 : MOX_DT_F16;
     c->precision = o->exact ? MOX_PRECISION_EXACT : o->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
-    return MOX_OK;
+    switch (o->kv_type) {
+    case MOX_KV_DEFAULT: c->kv_type = o->exact ? MOX_DT_F32 : MOX_DT_F16; return MOX_OK;
+    case MOX_KV_F32: c->kv_type = MOX_DT_F32; return MOX_OK;
+    case MOX_KV_F16: c->kv_type = MOX_DT_F16; return MOX_OK;
+    case MOX_KV_Q8: c->kv_type = MOX_DT_I8; return MOX_OK;
+    }
+    return mox_fail(err, MOX_E_ARG, "context options: kv_type is %d, which is no type of cache", (int)o->kv_type);
+}
+
+/* Numbers of a head of a layer's first or second cache; a latent row is one head. */
+static int64_t head_width(const mox_model *m, int64_t layer, int which)
+{
+    const mox_cache_widths *w = &m->layers[layer].cache;
+    return m->report.n_layers_latent > 0 ? (which ? w->second : w->first) : m->dims.head_dim;
+}
+
+int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which)
+{
+    const mox_cache_widths *w = &m->layers[layer].cache;
+    const int64_t width = which ? w->second : w->first, head = head_width(m, layer, which);
+    return width == 0 ? 0 : width / head * mox_cache_row(type, head);
 }
 
 static mox_status reserve_caches(mox_context *c, mox_err *err)
@@ -45,9 +64,9 @@ static mox_status reserve_caches(mox_context *c, mox_err *err)
     const mox_dtype type = c->kv_type;
     const mox_model *m = c->model;
     const int64_t n_pages = c->n_seqs * c->pages_per_seq;
-    int64_t width = 0; /* elements per position, all layers */
-    for (int64_t i = 0; i < m->dims.n_layers; i++) width += m->layers[i].cache.first + m->layers[i].cache.second;
-    int64_t elements;
+    int64_t elements, width = 0; /* per position, all layers */
+    for (int64_t i = 0; i < m->dims.n_layers; i++)
+        width += mox_cache_elements(m, i, type, 0) + mox_cache_elements(m, i, type, 1);
     if (!mox_mul_i64(width, n_pages * MOX_PAGE_LEN, &elements)) elements = -1;
     const int64_t size = mox_dtype_bytes(type);
     MOX_TRY(reserve(c, &c->cache_memory, elements, (size_t)size, true, "the attention cache", err));
@@ -56,15 +75,13 @@ static mox_status reserve_caches(mox_context *c, mox_err *err)
     MOX_TRY(reserve(c, &c->free_pages, n_pages, sizeof *c->free_pages, false, "the attention cache", err));
     unsigned char *at = c->cache_memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) {
-        const int64_t widths[2] = {m->layers[i].cache.first, m->layers[i].cache.second};
-        const bool latent = m->report.n_layers_latent > 0;
         mox_cache *caches[2] = {&c->caches[i].first, &c->caches[i].second};
         for (int j = 0; j < 2; j++) {
-            /* A latent row is one head; keys and values are heads side by side. */
-            *caches[j] = (mox_cache){.data = at, .type = type, .page_len = MOX_PAGE_LEN,
-                                     .page_stride = widths[j] * MOX_PAGE_LEN, .token_stride = widths[j],
-                                     .head_stride = latent ? widths[j] : m->dims.head_dim, .n_pages = n_pages};
-            at += widths[j] * n_pages * MOX_PAGE_LEN * size;
+            /* The positions of a head follow each other, as attention reads them. */
+            const int64_t all = mox_cache_elements(m, i, type, j), head = mox_cache_row(type, head_width(m, i, j));
+            *caches[j] = (mox_cache){.data = at, .type = type, .page_len = MOX_PAGE_LEN, .page_stride = all * MOX_PAGE_LEN,
+                                     .token_stride = head, .head_stride = head * MOX_PAGE_LEN, .n_pages = n_pages};
+            at += all * n_pages * MOX_PAGE_LEN * size;
         }
     }
     for (int64_t i = 0; i < n_pages; i++) c->free_pages[i] = (int32_t)(n_pages - 1 - i); /* low pages first */

@@ -75,6 +75,9 @@ struct mox_context {
     bool *has_logits;   /* [n_seqs] */
 };
 
+/* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
+int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);
+
 /* runtime/sequence.c, for the step: */
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */
 void mox_seq_save(mox_seq *s, int64_t at); /* a checkpoint of the state as it is */

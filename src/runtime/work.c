@@ -5,17 +5,22 @@
  * small, and activations, are not counted: the numbers say what was needed. */
 #include "runtime/context.h"
 
-/* Multiply-adds of one query against one cached position, over all layers. */
-static int64_t attention_macs(const mox_model *m)
+#include "ops/mla.h"
+
+/* Multiply-adds of the attention of a span, over all layers; products with weights are counted elsewhere. */
+static int64_t attention_macs(const mox_model *m, const mox_span *s)
 {
     const mox_inspection *r = &m->report;
-    if (r->n_layers_latent) { /* absorbed: the cached latent is key and value of every head */
-        int64_t macs = 0;
-        for (int64_t i = 0; i < m->dims.n_layers; i++)
-            macs += r->n_heads * (2 * m->layers[i].cache.first + m->layers[i].cache.second);
-        return macs;
+    const int64_t pairs = s->n * s->pos0 + s->n * (s->n + 1) / 2; /* rows and the positions that they see */
+    if (r->n_layers_latent == 0) return pairs * r->n_layers_attention * 2 * r->n_heads * r->head_dim;
+    int64_t macs = 0;
+    for (int64_t i = 0; i < m->dims.n_layers; i++) {
+        const int64_t rank = m->layers[i].cache.first, rope = m->layers[i].cache.second;
+        const int64_t nope = r->head_dim - rope, v = m->dims.v_dim;
+        const bool expands = mox_mla_expands(s, nope, rope, rank, v);
+        macs += r->n_heads * (mox_mla_macs(s, nope, rope, rank, v, expands) - s->n * (nope + v) * rank);
     }
-    return r->n_layers_attention * 2 * r->n_heads * r->head_dim;
+    return macs;
 }
 
 /* Of one token in all delta nets: S k, S + k v, S q. */
@@ -38,14 +43,14 @@ void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
     w->batches++;
     w->weight_bytes += r->bytes_total - r->bytes_experts - table - head + n * (table / m->dims.n_vocab);
     w->macs += n * (params + recurrent_macs(r));
+    const mox_dtype type = c->caches[0].first.type;
     int64_t cached = 0; /* bytes per position */
     for (int64_t i = 0; i < m->dims.n_layers; i++)
-        cached += (m->layers[i].cache.first + m->layers[i].cache.second) * mox_dtype_bytes(c->caches[i].first.type);
+        cached += (mox_cache_elements(m, i, type, 0) + mox_cache_elements(m, i, type, 1)) * mox_dtype_bytes(type);
     for (int64_t i = 0; i < n_spans; i++) {
         const mox_span *s = &c->spans[i];
-        const int64_t seen = s->n * s->pos0 + s->n * (s->n + 1) / 2; /* positions over all rows */
         w->cache_bytes += cached * (s->pos0 + s->n) + r->state_bytes;
-        w->macs += seen * attention_macs(m);
+        w->macs += attention_macs(m, s);
     }
 }
 

@@ -4,6 +4,8 @@
  * in double, from plain arrays that know nothing of pages. */
 #include "caches.h"
 
+#include "ops/span.h"
+
 typedef struct problem {
     int64_t heads, kv_heads, dim, v_dim, kv_len, n; /* the last n positions are queries */
     int64_t window;
@@ -30,6 +32,8 @@ static problem randomised(problem p)
 static double *oracle(const problem *p, mox_dtype type)
 {
     double *want = or_zeros(p->n * p->heads * p->v_dim), *scores = or_zeros(p->kv_len);
+    const float *keys = as_kept(p->k, p->kv_len * p->kv_heads, p->dim, type);
+    const float *values = as_kept(p->v, p->kv_len * p->kv_heads, p->v_dim, type);
     for (int64_t i = 0; i < p->n; i++)
         for (int64_t h = 0; h < p->heads; h++) {
             const int64_t pos = p->kv_len - p->n + i, kv = h * p->kv_heads / p->heads;
@@ -39,14 +43,14 @@ static double *oracle(const problem *p, mox_dtype type)
                 double dot = 0.0;
                 for (int64_t d = p->dim - 1; d >= 0; d--)
                     dot += (double)p->q[(i * p->heads + h) * p->dim + d] *
-                           (double)or_round(p->k[(j * p->kv_heads + kv) * p->dim + d], type);
+                           (double)keys[(j * p->kv_heads + kv) * p->dim + d];
                 scores[j - first] = (double)p->scale * dot;
             }
             book_softmax(scores, last - first + 1, p->sinks ? (double)p->sinks[h] : -INFINITY);
             for (int64_t j = last; j >= first; j--)
                 for (int64_t d = 0; d < p->v_dim; d++)
                     want[(i * p->heads + h) * p->v_dim + d] +=
-                        scores[j - first] * (double)or_round(p->v[(j * p->kv_heads + kv) * p->v_dim + d], type);
+                        scores[j - first] * (double)values[(j * p->kv_heads + kv) * p->v_dim + d];
         }
     return want;
 }
@@ -61,18 +65,21 @@ static mox_attention_args args_of(const problem *p, const test_cache *k, const t
         .causal = !p->everything, .window = p->window, .sinks = p->sinks};
 }
 
-/* All queries in one span, over a cache of that shape. */
-static float *attend(const problem *p, cache_shape s)
+/* All queries in one span, over a cache of that shape; with room for pieces, or without. */
+static float *attend_parts(const problem *p, cache_shape s, bool in_pieces)
 {
     mox_err err;
     const test_cache k = filled_cache(s, NULL, p->k, p->kv_len, p->kv_heads, p->dim);
     const test_cache v = filled_cache(s, k.pages, p->v, p->kv_len, p->kv_heads, p->v_dim);
     float *out = ck_f32(p->n * p->heads * p->v_dim);
     const mox_span span = {.n = p->n, .pos0 = p->kv_len - p->n, .pages = k.pages, .n_pages = k.n_pages};
-    const mox_attention_args a = args_of(p, &k, &v, &span, out);
+    mox_attention_args a = args_of(p, &k, &v, &span, out);
+    a.n_parts = in_pieces ? mox_attention_parts(1, p->heads, p->v_dim) : 0;
+    a.parts = in_pieces ? ck_f32(a.n_parts) : NULL;
     ck_ok(mox_op_attention(&ck.exec, &a, &err), &err);
     return out;
 }
+static float *attend(const problem *p, cache_shape s) { return attend_parts(p, s, false); }
 
 static double value_scale(const problem *p)
 {
@@ -111,6 +118,7 @@ static void sizes(void)
     for (int d = 0; d < 7; d++) {
         const problem p = randomised((problem){.heads = 6, .kv_heads = 2, .dim = dims[d], .kv_len = 37, .n = 5});
         checked(&p, plain);
+        checked(&p, (cache_shape){MOX_DT_I8, 0, d & 1});
     }
     problem p = randomised((problem){.heads = 4, .kv_heads = 1, .dim = 192, .v_dim = 128, .kv_len = 40, .n = 40});
     checked(&p, plain);
@@ -123,19 +131,15 @@ static void shapes(void)
     static const cache_shape all[] = {
         {MOX_DT_F32, 0, false}, {MOX_DT_F32, 0, true},  {MOX_DT_F32, 1, false}, {MOX_DT_F32, 5, true},
         {MOX_DT_F32, 16, false}, {MOX_DT_F32, 64, true}, {MOX_DT_F16, 0, false}, {MOX_DT_F16, 5, true},
-        {MOX_DT_F16, 16, false}};
+        {MOX_DT_F16, 16, false}, {MOX_DT_I8, 0, false}, {MOX_DT_I8, 5, true}, {MOX_DT_I8, 64, false}};
     const problem p = randomised((problem){.heads = 8, .kv_heads = 2, .dim = 64, .v_dim = 48, .kv_len = 67, .n = 9});
-    problem rounded = p; /* what an f16 cache keeps, kept in f32 */
-    rounded.k = or_copy(p.k, 67 * 2 * 64);
-    rounded.v = or_copy(p.v, 67 * 2 * 48);
-    for (int64_t i = 0; i < 67 * 2 * 64; i++) rounded.k[i] = or_round(p.k[i], MOX_DT_F16);
-    for (int64_t i = 0; i < 67 * 2 * 48; i++) rounded.v[i] = or_round(p.v[i], MOX_DT_F16);
-    const float *whole = checked(&p, plain), *half = checked(&rounded, plain);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ck_label("type %s, page_len %lld, %s-major", mox_dtype_name(all[i].type), (long long)all[i].page_len,
                  all[i].head_major ? "head" : "token");
-        same(checked(&p, all[i]), all[i].type == MOX_DT_F16 ? half : whole, 9 * 8 * 48, value_scale(&p),
-             "shape");
+        problem rounded = p; /* what such a cache keeps, kept in f32 */
+        rounded.k = as_kept(p.k, 67 * 2, 64, all[i].type);
+        rounded.v = as_kept(p.v, 67 * 2, 48, all[i].type);
+        same(checked(&p, all[i]), checked(&rounded, plain), 9 * 8 * 48, value_scale(&p), "shape");
     }
 }
 
@@ -234,8 +238,9 @@ static void cuts(void)
     enum { HEADS = 6, KV = 2, DIM = 40, LEN = 300, N = 37, UNITS = N * HEADS };
     static const int64_t windows[] = {0, 90}, steps[] = {1, 5, 3, 16, 100, UNITS};
     float logits[HEADS] = {0.5f, -INFINITY, 3.0f, 0.0f, -2.0f, 1.0f};
-    for (int shape = 0; shape < 4; shape++) {
-        const cache_shape s = {shape < 2 ? MOX_DT_F16 : MOX_DT_F32, shape % 2 ? 64 : 7, shape % 2};
+    static const mox_dtype types[] = {MOX_DT_F16, MOX_DT_F16, MOX_DT_F32, MOX_DT_F32, MOX_DT_I8, MOX_DT_I8};
+    for (int shape = 0; shape < 6; shape++) {
+        const cache_shape s = {types[shape], shape % 2 ? 64 : 7, shape % 2};
         problem p = randomised((problem){.heads = HEADS, .kv_heads = KV, .dim = DIM, .v_dim = DIM + 3, .kv_len = LEN, .n = N,
                                          .window = windows[shape % 2], .sinks = shape < 2 ? logits : NULL});
         for (int64_t j = 0; j < KV * p.v_dim; j += 3) { /* seen by the last rows; and by the first alone when windowed */
@@ -327,6 +332,94 @@ static void test_attention(void)
     attention_refusals();
 }
 
+/* ---- in pieces ---- */
+
+static void test_pieces(void)
+{
+    static const struct {
+        int64_t len, window;
+        cache_shape shape;
+    } cases[] = {{1024, 0, {MOX_DT_F32, 0, false}},  {1025, 0, {MOX_DT_F32, 0, true}}, {2049, 0, {MOX_DT_F16, 64, true}},
+                 {4000, 1030, {MOX_DT_F16, 16, false}}, {5000, 1024, {MOX_DT_F32, 7, true}}, {17411, 0, {MOX_DT_F16, 64, true}},
+                 {3001, 0, {MOX_DT_I8, 64, true}}};
+    float logits[8] = {0.5f, -INFINITY, 3.0f, 0.0f, -2.0f, 1.0f, 20.0f, 0.0f};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        problem p = randomised((problem){.heads = 8, .kv_heads = 2, .dim = 24, .v_dim = 20, .kv_len = cases[i].len, .n = 1,
+                                         .window = cases[i].window, .sinks = i % 2 ? logits : NULL});
+        p.k[(p.kv_len - 3) * 2 * 24 + 5] = 30.0f; /* the pieces do not have the same maximum */
+        const float *out = attend_parts(&p, cases[i].shape, true);
+        ck_class_s(out, oracle(&p, cases[i].shape.type), 8 * 20, value_scale(&p), "in pieces");
+        if (cases[i].len <= MOX_ATTENTION_PIECE) ck_exact(out, attend(&p, cases[i].shape), 8 * 20 * 4, "too short to be cut");
+    }
+    problem wide = randomised((problem){.heads = 2, .kv_heads = 1, .dim = 8, .v_dim = 1100, .kv_len = 1200, .n = 1});
+    ck_class_s(attend_parts(&wide, plain, true), oracle(&wide, MOX_DT_F32), 2 * 1100, value_scale(&wide), "wide");
+    for (int64_t i = 0; i < 1200 * 8; i++) wide.k[i] = -INFINITY;
+    for (int64_t i = 0; i < 2 * 8; i++) wide.q[i] = 1.0f;
+    ck_label("nothing seen in any piece");
+    const float *zero = attend_parts(&wide, plain, true);
+    for (int64_t i = 0; i < 2 * 1100; i++) ck_true(zero[i] == 0.0f, "a row without a key is 0");
+}
+
+/* A prompt, two long sequences and a short one in one call; units of pieces cut otherwise. */
+static void split_spans(void)
+{
+    enum { HEADS = 4, KV = 2, DIM = 16, LEN = 3000, ROWS = 6, UNITS = 2 * MOX_ATTENTION_PIECES * HEADS };
+    ck_label("spans of which some are cut");
+    const cache_shape s = {MOX_DT_F16, 64, true};
+    const test_cache k = filled_cache(s, NULL, ck_random(LEN * KV * DIM, 1.0f), LEN, KV, DIM);
+    const test_cache v = filled_cache(s, k.pages, ck_random(LEN * KV * DIM, 1.0f), LEN, KV, DIM);
+    const mox_span spans[4] = {{.row0 = 3, .n = 1, .pos0 = 2999}, {.row0 = 4, .n = 2, .pos0 = 2900},
+                               {.row0 = 0, .n = 1, .pos0 = 100}, {.row0 = 2, .n = 1, .pos0 = 1500}};
+    mox_span full[4];
+    for (int i = 0; i < 4; i++) full[i] = spans[i], full[i].pages = k.pages, full[i].n_pages = k.n_pages;
+    const problem p = {.heads = HEADS, .kv_heads = KV, .dim = DIM, .v_dim = DIM, .scale = 0.3f,
+                       .q = ck_random(ROWS * HEADS * DIM, 1.0f)};
+    float *together = ck_f32(ROWS * HEADS * DIM), *apart = ck_f32(ROWS * HEADS * DIM);
+    mox_attention_args a = args_of(&p, &k, &v, full, together);
+    a.n_spans = 4, a.n_parts = mox_attention_parts(2, HEADS, DIM), a.parts = ck_f32(a.n_parts);
+    ck_ok(mox_op_attention(&ck.exec, &a, NULL), NULL);
+    float *parts = ck_f32(a.n_parts), *before = a.parts;
+    a.parts = parts;
+    for (int64_t u = UNITS; u > 0; u -= u % 3 ? u % 3 : 3) ck.exec.kern->attention_parts(&a, u - (u % 3 ? u % 3 : 3), u);
+    ck_exact(parts, before, a.n_parts * 4, "pieces cut otherwise"); /* NaN where no piece is */
+    a.n_spans = 1, a.out = apart;
+    for (int i = 0; i < 4; i++) {
+        a.spans = &full[i];
+        ck_ok(mox_op_attention(&ck.exec, &a, NULL), NULL);
+    }
+    ck_exact(together, apart, ROWS * HEADS * DIM * 4, "together and apart");
+    a.spans = full, a.n_spans = 4, a.n_parts--;
+    ck_refused(mox_op_attention(&ck.exec, &a, NULL), MOX_E_ARG);
+}
+
+static void test_attention_parts(void)
+{
+    test_pieces();
+    split_spans();
+}
+
+static void parts_without_last(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t u = begin; u < end; u++) { /* the last tile of the last piece is not whole */
+        mox_pieces p;
+        (void)mox_split_span(a, u / a->heads / MOX_ATTENTION_PIECES, &p);
+        mox_attention_parts_ref(a, u, u + 1);
+        const int64_t piece = u / a->heads % MOX_ATTENTION_PIECES;
+        if (piece + 1 == p.n && p.last % 64) mox_part_of(a, u / a->heads / MOX_ATTENTION_PIECES, u % a->heads, piece)[1] = 0.0f;
+    }
+}
+static void merge_without_maximum(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t u = begin; u < end; u++) {
+        mox_pieces p;
+        (void)mox_split_span(a, u / a->heads, &p);
+        for (int64_t i = 0; i < p.n; i++) mox_part_of(a, u / a->heads, u % a->heads, i)[0] = 0.0f;
+    }
+    mox_attention_merge_ref(a, begin, end);
+}
+static void plant_parts_last(mox_kern *k) { k->attention_parts = parts_without_last; }
+static void plant_merge_maximum(mox_kern *k) { k->attention_merge = merge_without_maximum; }
+
 static void attention_causal_off_by_one(const mox_attention_args *a, int64_t begin, int64_t end)
 {
     mox_attention_args b = *a;
@@ -382,8 +475,8 @@ static void bench_case(const char *name, int64_t depth, int64_t n)
         uint16_t *data = ck_bytes(n_pages * page * 2);
         const float *values = ck_random(page, 1.0f);
         for (int64_t e = 0; e < n_pages * page; e++) data[e] = mox_f32_to_f16(values[e % page]);
-        c[i] = (mox_cache){.data = data, .type = MOX_DT_F16, .page_len = PAGE, .page_stride = page, .token_stride = KV * DIM,
-                           .head_stride = DIM, .n_pages = n_pages};
+        c[i] = (mox_cache){.data = data, .type = MOX_DT_F16, .page_len = PAGE, .page_stride = page, .token_stride = DIM,
+                           .head_stride = PAGE * DIM, .n_pages = n_pages};
     }
     const mox_span span = {.n = n, .pos0 = depth, .pages = shuffled_pages(n_pages, n_pages), .n_pages = n_pages};
     mox_attention_args a = {.q = ck_random(n * HEADS * DIM, 1.0f), .out = ck_f32(n * HEADS * DIM), .k = c[0], .v = c[1],
@@ -408,5 +501,7 @@ const ck_op ck_ops_attention[] = {
      test_attention,
      {plant_attention_causal, plant_attention_head, plant_attention_sink, plant_attention_window},
      bench_attention},
+    {"attention_parts", test_attention_parts, {plant_parts_last}, NULL},
+    {"attention_merge", test_pieces, {plant_merge_maximum}, NULL},
     {0},
 };

@@ -10,7 +10,8 @@
  * everything else untouched. */
 static void append_case(cache_shape s, bool src_head_major)
 {
-    enum { HEADS = 3, DIM = 10, LEN = 41, ROWS = 20 };
+    enum { HEADS = 3, LEN = 41, ROWS = 20 };
+    const int64_t DIM = s.type == MOX_DT_I8 ? 70 : 10;
     mox_err err;
     ck_label("type %s, page_len %lld, %s-major, source %s-major", mox_dtype_name(s.type), (long long)s.page_len,
              s.head_major ? "head" : "token", src_head_major ? "head" : "token");
@@ -132,11 +133,35 @@ static void append_patterns(void)
     for (int i = 0; i < N; i++) ck_true(data[i] == mox_f32_to_f16(src[i]), "a number rounded to f16");
 }
 
+/* Blocks that 8 bits cannot hold, or hardly. */
+static void append_odd_blocks(void)
+{
+    enum { BLOCKS = 7, N = 32 * BLOCKS };
+    ck_label("blocks of zeros, subnormals, huge numbers, infinity and NaN");
+    float *src = ck_random(N, 1.0f);
+    for (int i = 0; i < 32; i++) src[i] = 0, src[32 + i] *= 1e-9f, src[64 + i] *= 1e-40f, src[96 + i] *= 1e30f;
+    src[32 * 4 + 3] = INFINITY, src[32 * 5 + 9] = NAN, src[32 * 5 + 31] = 1e9f;
+    uint8_t *got = ck_bytes(BLOCKS * 34), *want = ck_bytes(BLOCKS * 34);
+    const int32_t page = 0;
+    const mox_span span = {0, 1, 0, &page, 1};
+    const mox_kv_append_args a = {.cache = {.data = got, .type = MOX_DT_I8, .page_len = 1, .page_stride = BLOCKS * 34,
+                                            .token_stride = BLOCKS * 34, .head_stride = BLOCKS * 34, .n_pages = 1},
+                                  .spans = &span, .n_spans = 1, .src = src, .heads = 1, .dim = N, .stride = N, .head_stride = N};
+    ck_ok(mox_op_kv_append(&ck.exec, &a, NULL), NULL);
+    q8_put(src, N, want, NULL);
+    ck_exact(got, want, BLOCKS * 34, "blocks");
+    mox_kv_append_args narrow = a;
+    narrow.cache.page_len = 2, narrow.cache.page_stride = BLOCKS * 68, narrow.cache.token_stride = N; /* no room for the scales */
+    ck_refused(mox_op_kv_append(&ck.exec, &narrow, NULL), MOX_E_ARG);
+}
+
 static void test_kv_append(void)
 {
     append_patterns();
+    append_odd_blocks();
     static const cache_shape all[] = {{MOX_DT_F32, 0, false}, {MOX_DT_F32, 0, true},  {MOX_DT_F32, 1, false},
-                                      {MOX_DT_F32, 7, true},  {MOX_DT_F16, 0, false}, {MOX_DT_F16, 16, true}};
+                                      {MOX_DT_F32, 7, true},  {MOX_DT_F16, 0, false}, {MOX_DT_F16, 16, true},
+                                      {MOX_DT_I8, 0, false},  {MOX_DT_I8, 16, true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         append_case(all[i], false);
         append_case(all[i], true);
@@ -181,6 +206,25 @@ static void append_ignores_row0(const mox_kv_append_args *a, int64_t begin, int6
     b.spans = spans;
     mox_kv_append_ref(&b, begin, end);
 }
+static void append_one_scale(const mox_kv_append_args *a, int64_t begin, int64_t end)
+{
+    float src[256]; /* every block of 8 bits with the scale of the whole vector */
+    for (int64_t r = begin; r < end; r++) {
+        mox_kv_append_ref(a, r, r + 1);
+        if (a->cache.type != MOX_DT_I8 || a->dim > 256) continue;
+        int64_t i = r, s = 0;
+        while (i >= a->spans[s].n) i -= a->spans[s++].n;
+        const mox_span one = {.n = 1, .pos0 = a->spans[s].pos0 + i, .pages = a->spans[s].pages, .n_pages = a->spans[s].n_pages};
+        mox_kv_append_args b = *a;
+        b.spans = &one, b.heads = 1, b.src = src;
+        memcpy(src, a->src + (a->spans[s].row0 + i) * a->stride, (size_t)a->dim * sizeof *src);
+        float most = 0;
+        for (int64_t d = 0; d < a->dim; d++) most = fmaxf(most, fabsf(src[d]));
+        for (int64_t d = 0; d < a->dim; d += 32) src[d] = most;
+        mox_kv_append_ref(&b, 0, 1);
+    }
+}
+static void plant_append_scale(mox_kern *k) { k->kv_append = append_one_scale; }
 static void plant_append_pos(mox_kern *k) { k->kv_append = append_one_early; }
 static void plant_append_round(mox_kern *k) { k->kv_append = append_truncates; }
 static void plant_append_row0(mox_kern *k) { k->kv_append = append_ignores_row0; }
@@ -194,10 +238,9 @@ static void steps_case(int64_t heads, int64_t kv_heads, int64_t dim, int64_t n_k
              (long long)dim, (long long)n_keys, mox_dtype_name(s.type), s.head_major ? "head" : "token");
     const int64_t stride = n_keys + 3, n_kv = n_keys * kv_heads * dim;
     float *q = ck_random(heads * dim, 1.0f), *keys = ck_random(n_kv, 1.0f), *values = ck_random(n_kv, 1.0f);
-    for (int64_t i = 0; i < n_kv; i++)
-        keys[i] = or_round(keys[i], s.type), values[i] = or_round(values[i], s.type);
     const test_cache k = filled_cache(s, NULL, keys, n_keys, kv_heads, dim);
     const test_cache v = filled_cache(s, k.pages, values, n_keys, kv_heads, dim);
+    keys = as_kept(keys, n_keys * kv_heads, dim, s.type), values = as_kept(values, n_keys * kv_heads, dim, s.type);
     float *scores = ck_random(heads * stride, 1.0f), *before = or_copy(scores, heads * stride),
           *out = ck_f32(heads * dim);
     const mox_attn_scores_args sa = {.q = q, .k = k.c, .scores = scores, .heads = heads, .kv_heads = kv_heads,
@@ -238,7 +281,10 @@ static void test_steps(void)
     for (int l = 0; l < 5; l++)
         for (int g = 0; g < 4; g++)
             steps_case(2 * groups[g], 2, 32, lens[l], (cache_shape){g & 1 ? MOX_DT_F16 : MOX_DT_F32, 0, l & 1});
-    for (int d = 0; d < 6; d++) steps_case(6, 3, dims[d], 35, (cache_shape){MOX_DT_F32, 0, d & 1});
+    for (int d = 0; d < 6; d++) {
+        steps_case(6, 3, dims[d], 35, (cache_shape){MOX_DT_F32, 0, d & 1});
+        steps_case(6, 3, dims[d], 35, (cache_shape){MOX_DT_I8, 0, d & 1});
+    }
 }
 
 static void test_attn_scores(void)
@@ -278,6 +324,20 @@ static void scores_unscaled(const mox_attn_scores_args *a, int64_t begin, int64_
     b.scale = 1.0f;
     mox_attn_scores_ref(&b, begin, end);
 }
+static void scores_one_scale(const mox_attn_scores_args *a, int64_t begin, int64_t end)
+{
+    mox_attn_scores_ref(a, begin, end);
+    for (int64_t h = begin; a->k.type == MOX_DT_I8 && h < end; h++)
+        for (int64_t p = 0; p < a->n_keys; p++) { /* the scale of the first block for all of them */
+            const uint8_t *row = (const uint8_t *)a->k.data + p * a->k.token_stride + h / (a->heads / a->kv_heads) * a->k.head_stride;
+            double dot = 0;
+            for (int64_t d = 0; d < a->dim; d++)
+                dot += (double)a->q[h * a->dim + d] * (double)(int8_t)row[d / 32 * 34 + 2 + d % 32] *
+                       (double)mox_f16_to_f32(mox_load_u16(row));
+            a->scores[h * a->score_stride + p] = (float)((double)a->scale * dot);
+        }
+}
+static void plant_scores_scale8(mox_kern *k) { k->attn_scores = scores_one_scale; }
 static void plant_scores_head(mox_kern *k) { k->attn_scores = scores_wrong_head; }
 static void plant_scores_scale(mox_kern *k) { k->attn_scores = scores_unscaled; }
 
@@ -488,8 +548,8 @@ static void bench_attn_values(void)
 }
 
 const ck_op ck_ops_cache[] = {
-    {"kv_append", test_kv_append, {plant_append_pos, plant_append_round, plant_append_row0}, bench_kv_append},
-    {"attn_scores", test_attn_scores, {plant_scores_head, plant_scores_scale}, bench_attn_scores},
+    {"kv_append", test_kv_append, {plant_append_pos, plant_append_round, plant_append_row0, plant_append_scale}, bench_kv_append},
+    {"attn_scores", test_attn_scores, {plant_scores_head, plant_scores_scale, plant_scores_scale8}, bench_attn_scores},
     {"attn_softmax", test_attn_softmax, {plant_softmax_sentinel, plant_softmax_slot}, bench_attn_softmax},
     {"attn_values", test_attn_values, {plant_values_tail}, bench_attn_values},
     {"split_q_gate", test_split_q_gate, {plant_split_order}, NULL},

@@ -1,4 +1,4 @@
-/* tests/check/check_mla.c -- folded latent attention.
+/* tests/check/check_mla.c -- latent attention.
  *
  * Oracles: the dense values of the weights by the harness's own decoder; softmax by
  * the book; and for the whole chain the expanded form, in which every head has keys
@@ -245,23 +245,23 @@ static problem make_problem(int64_t len, int64_t n, int64_t heads, int64_t rank,
 }
 
 /* The context of query i, head h, over keys [0, seen). */
-static void oracle(const problem *p, mox_dtype type, int64_t i, int64_t h, int64_t seen, double *want)
+static void oracle(const problem *p, int64_t i, int64_t h, int64_t seen, double *want)
 {
     double *scores = malloc((size_t)(seen + 1) * sizeof *scores);
     const float *q = p->q + (i * p->heads + h) * p->rank, *q_pe = p->q_pe + (i * p->heads + h) * p->rope;
     for (int64_t j = 0; j < seen; j++) {
         double dot = 0.0;
         for (int64_t r = p->rope - 1; r >= 0; r--)
-            dot += (double)q_pe[r] * (double)or_round(p->k_pe[j * p->rope + r], type);
+            dot += (double)q_pe[r] * (double)p->k_pe[j * p->rope + r];
         for (int64_t c = p->rank - 1; c >= 0; c--)
-            dot += (double)q[c] * (double)or_round(p->latent[j * p->rank + c], type);
+            dot += (double)q[c] * (double)p->latent[j * p->rank + c];
         scores[j] = (double)p->scale * dot;
     }
     book_softmax(scores, seen, -INFINITY);
     for (int64_t c = 0; c < p->rank; c++) want[c] = 0.0;
     for (int64_t j = seen - 1; j >= 0; j--)
         for (int64_t c = 0; c < p->rank; c++)
-            want[c] += scores[j] * (double)or_round(p->latent[j * p->rank + c], type);
+            want[c] += scores[j] * (double)p->latent[j * p->rank + c];
     free(scores);
 }
 
@@ -277,9 +277,12 @@ static float *attend(const problem *p, cache_shape s)
                                       .rope = p->rope, .scale = p->scale};
     ck_ok(mox_op_mla_attention(&ck.exec, &a, &err), &err);
     double *want = or_zeros(p->rank);
+    problem kept = *p;
+    kept.latent = as_kept(p->latent, p->len, p->rank, s.type);
+    kept.k_pe = as_kept(p->k_pe, p->len, p->rope, s.type);
     for (int64_t i = 0; i < p->n; i++)
         for (int64_t h = 0; h < p->heads; h++) {
-            oracle(p, s.type, i, h, p->len - p->n + i + 1, want);
+            oracle(&kept, i, h, p->len - p->n + i + 1, want);
             ck_class_s(ctx + (i * p->heads + h) * p->rank, want, p->rank, 4.0, "ctx");
         }
     return ctx;
@@ -287,53 +290,178 @@ static float *attend(const problem *p, cache_shape s)
 
 static const cache_shape plain = {.type = MOX_DT_F32};
 
-/* q_absorb, attention and out against heads with keys and values of their own. */
-static void expanded(void)
+/* Heads with keys and values of their own: out [n, heads, v_dim] of the last rows, and the largest value. */
+typedef struct expanded_problem {
+    problem p;
+    int64_t nope, v_dim, key_rows, value_rows, value_row0;
+    bool by_rank;
+    mox_mat key, value;
+    float *q_nope; /* [n, heads, nope] */
+} expanded_problem;
+
+static expanded_problem make_expanded(ck_layout layout, bool by_rank, int64_t len, int64_t n, int64_t heads, int64_t nope, int64_t rope,
+                                      int64_t rank, int64_t v_dim)
 {
-    enum { HEADS = 4, NOPE = 16, ROPE = 8, RANK = 32, V = 12, LEN = 23, N = 5, P = NOPE + V };
-    mox_err err;
-    problem p = make_problem(LEN, N, HEADS, RANK, ROPE);
-    ck_label("the expanded form");
-    const mox_mat w = ck_mat(CK_BF16, 0, HEADS * P, RANK);
-    double *dense = or_zeros(HEADS * P * RANK), *scores = or_zeros(LEN), *want = or_zeros(V);
-    ck_mat_dense(&w, dense, NULL);
-    float *q_nope = ck_random(N * HEADS * NOPE, 1.0f), *out = ck_f32(N * HEADS * V);
-    const mox_mla_q_absorb_args qa = {.w = w, .head_rows = P, .q_nope = q_nope, .out = p.q, .n = N, .heads = HEADS,
-                                      .nope = NOPE, .rank = RANK};
-    ck_ok(mox_op_mla_q_absorb(&ck.exec, &qa, &err), &err);
-    const float *ctx = attend(&p, plain);
-    const mox_mla_out_args oa = {.w = w, .head_rows = P, .row0 = NOPE, .ctx = ctx, .out = out, .n = N, .heads = HEADS,
-                                 .v_dim = V, .rank = RANK};
-    ck_ok(mox_op_mla_out(&ck.exec, &oa, &err), &err);
-    double scale = 0.0;
-    for (int64_t i = 0; i < HEADS * P; i++)
-        for (int64_t j = 0; j < LEN; j++) {
-            double v = 0.0;
-            for (int64_t c = 0; c < RANK; c++) v += dense[i * RANK + c] * (double)p.latent[j * RANK + c];
-            scale = fmax(scale, fabs(v));
-        }
-    for (int64_t th = 0; th < N * HEADS; th++) {
-        const int64_t seen = LEN - N + th / HEADS + 1;
-        const double *k_h = dense + th % HEADS * P * RANK, *v_h = k_h + NOPE * RANK;
-        for (int64_t j = 0; j < seen; j++) {
-            double dot = 0.0;
-            for (int64_t i = 0; i < NOPE; i++)
-                for (int64_t c = 0; c < RANK; c++)
-                    dot += (double)q_nope[th * NOPE + i] * k_h[i * RANK + c] * (double)p.latent[j * RANK + c];
-            for (int64_t r = 0; r < ROPE; r++)
-                dot += (double)p.q_pe[th * ROPE + r] * (double)p.k_pe[j * ROPE + r];
-            scores[j] = (double)p.scale * dot;
-        }
-        book_softmax(scores, seen, -INFINITY);
-        for (int64_t f = 0; f < V; f++) {
-            want[f] = 0.0;
-            for (int64_t j = 0; j < seen; j++)
-                for (int64_t c = 0; c < RANK; c++)
-                    want[f] += scores[j] * v_h[f * RANK + c] * (double)p.latent[j * RANK + c];
-        }
-        ck_class_s(out + th * V, want, V, scale, "out");
+    expanded_problem x = {.p = make_problem(len, n, heads, rank, rope), .nope = nope, .v_dim = v_dim, .by_rank = by_rank,
+                          .key_rows = by_rank ? rank : nope + v_dim, .value_rows = by_rank ? v_dim : nope + v_dim,
+                          .value_row0 = by_rank ? 0 : nope, .q_nope = ck_random(n * heads * nope, 1.0f)};
+    x.key = ck_mat(layout, 32, heads * x.key_rows, by_rank ? nope : rank);
+    x.value = by_rank ? ck_mat(layout, 32, heads * x.value_rows, rank) : x.key;
+    x.p.scale = 0.5f / (float)sqrt((double)(nope * rank));
+    return x;
+}
+
+/* head h of expanded position j: K_h c_j or V_h c_j. */
+static void book_expand(const expanded_problem *x, const double *key, const double *value, int64_t h, int64_t j, double *k, double *v)
+{
+    const int64_t rank = x->p.rank;
+    const float *c = x->p.latent + j * rank;
+    for (int64_t i = 0; i < x->nope; i++) {
+        k[i] = 0;
+        for (int64_t r = rank - 1; r >= 0; r--)
+            k[i] += (double)c[r] * (x->by_rank ? key[(h * x->key_rows + r) * x->nope + i] : key[(h * x->key_rows + i) * rank + r]);
+    }
+    for (int64_t f = 0; f < x->v_dim; f++) {
+        v[f] = 0;
+        for (int64_t r = rank - 1; r >= 0; r--) v[f] += (double)c[r] * value[(h * x->value_rows + x->value_row0 + f) * rank + r];
     }
 }
+
+static void check_expanded(const expanded_problem *x, const float *out, const char *what)
+{
+    const problem *p = &x->p;
+    double *key = or_zeros(x->key.rows * x->key.cols), *value = or_zeros(x->value.rows * x->value.cols);
+    double *k = or_zeros(p->len * x->nope), *v = or_zeros(p->len * x->v_dim), *scores = or_zeros(p->len), *want = or_zeros(x->v_dim);
+    ck_mat_dense(&x->key, key, NULL);
+    ck_mat_dense(&x->value, value, NULL);
+    for (int64_t h = 0; h < p->heads; h++) {
+        double scale = 0;
+        for (int64_t j = 0; j < p->len; j++) book_expand(x, key, value, h, j, k + j * x->nope, v + j * x->v_dim);
+        for (int64_t i = 0; i < p->len * x->v_dim; i++) scale = fmax(scale, fabs(v[i]));
+        for (int64_t i = 0; i < p->n; i++) {
+            const int64_t row = i * p->heads + h, seen = p->len - p->n + i + 1;
+            for (int64_t j = 0; j < seen; j++) {
+                double dot = 0;
+                for (int64_t d = 0; d < x->nope; d++) dot += (double)x->q_nope[row * x->nope + d] * k[j * x->nope + d];
+                for (int64_t d = 0; d < p->rope; d++) dot += (double)p->q_pe[row * p->rope + d] * (double)p->k_pe[j * p->rope + d];
+                scores[j] = (double)p->scale * dot;
+            }
+            book_softmax(scores, seen, -INFINITY);
+            for (int64_t f = 0; f < x->v_dim; f++) {
+                want[f] = 0;
+                for (int64_t j = seen - 1; j >= 0; j--) want[f] += scores[j] * v[j * x->v_dim + f];
+            }
+            ck_class_s(out + row * x->v_dim, want, x->v_dim, scale, what);
+        }
+    }
+}
+
+/* q_absorb, attention and out one after the other. */
+static void folded_chain(void)
+{
+    enum { HEADS = 4, NOPE = 16, ROPE = 8, RANK = 32, V = 12, LEN = 23, N = 5 };
+    mox_err err;
+    expanded_problem x = make_expanded(CK_BF16, false, LEN, N, HEADS, NOPE, ROPE, RANK, V);
+    ck_label("the folded chain");
+    float *out = ck_f32(N * HEADS * V);
+    const mox_mla_q_absorb_args qa = {.w = x.key, .head_rows = x.key_rows, .q_nope = x.q_nope, .out = x.p.q, .n = N, .heads = HEADS,
+                                      .nope = NOPE, .rank = RANK};
+    ck_ok(mox_op_mla_q_absorb(&ck.exec, &qa, &err), &err);
+    const mox_mla_out_args oa = {.w = x.value, .head_rows = x.value_rows, .row0 = x.value_row0, .ctx = attend(&x.p, plain), .out = out,
+                                 .n = N, .heads = HEADS, .v_dim = V, .rank = RANK};
+    ck_ok(mox_op_mla_out(&ck.exec, &oa, &err), &err);
+    check_expanded(&x, out, "out");
+}
+
+static mox_mla_expanded_args expanded_args(const expanded_problem *x, const test_cache *latent, const test_cache *k_pe, const mox_span *span,
+                                           float *out)
+{
+    const problem *p = &x->p;
+    const int64_t rows = span->row0 + span->n;
+    return (mox_mla_expanded_args){.key = x->key, .value = x->value, .by_rank = x->by_rank, .key_rows = x->key_rows,
+                                   .value_rows = x->value_rows, .value_row0 = x->value_row0, .q_nope = x->q_nope, .q_pe = p->q_pe,
+                                   .out = out, .latent = latent->c, .k_pe = k_pe->c, .spans = span, .n_spans = 1, .heads = p->heads,
+                                   .nope = x->nope, .rope = p->rope, .rank = p->rank, .v_dim = x->v_dim, .scale = p->scale,
+                                   .state = ck_f32(p->heads * rows * 2)};
+}
+
+static void expanded_case(ck_layout layout, bool by_rank, cache_shape s, int64_t len, int64_t n, int64_t heads, int64_t nope, int64_t rope,
+                          int64_t rank, int64_t v_dim)
+{
+    mox_err err;
+    expanded_problem x = make_expanded(layout, by_rank, len, n, heads, nope, rope, rank, v_dim);
+    ck_label("%s, by_rank %d, %s, len %lld, n %lld, heads %lld, %lld + %lld, rank %lld, v %lld", ck_layout_name(layout), by_rank,
+             mox_dtype_name(s.type), (long long)len, (long long)n, (long long)heads, (long long)nope, (long long)rope, (long long)rank,
+             (long long)v_dim);
+    const test_cache latent = filled_cache(s, NULL, x.p.latent, len, 1, rank);
+    const test_cache k_pe = filled_cache(s, latent.pages, x.p.k_pe, len, 1, rope);
+    const mox_span span = {.n = n, .pos0 = len - n, .pages = latent.pages, .n_pages = latent.n_pages};
+    float *out = ck_f32(n * heads * v_dim), *one = ck_f32(n * heads * v_dim);
+    mox_mla_expanded_args a = expanded_args(&x, &latent, &k_pe, &span, out);
+    ck_ok(mox_op_mla_expanded(&ck.exec, &a, &err), &err);
+    x.p.latent = as_kept(x.p.latent, len, rank, s.type);
+    x.p.k_pe = as_kept(x.p.k_pe, len, rope, s.type);
+    check_expanded(&x, out, "out");
+    a.out = one;
+    for (int64_t h = heads - 1; h >= 0; h--) ck.exec.kern->mla_expanded(&a, h, h + 1);
+    ck_exact(one, out, n * heads * v_dim * 4, "heads one by one");
+}
+
+static void test_mla_expanded(void)
+{
+    static const cache_shape shapes[] = {{MOX_DT_F32, 0, false}, {MOX_DT_F16, 16, false}, {MOX_DT_I8, 64, false}, {MOX_DT_F32, 7, false}};
+    static const ck_layout layouts[] = {CK_BF16, CK_Q4, CK_Q8, CK_FP8};
+    for (int i = 0; i < 4; i++) {
+        expanded_case(layouts[i], false, shapes[i], 40, 40, 3, 16, 8, 32, 12);
+        expanded_case(layouts[i], true, shapes[i], 50, 9, 2, 32, 6, 64, 20);
+        expanded_case(layouts[i], false, shapes[i], 300, 17 + i, 1, 32, 16, 288, 40); /* several tiles, several stretches of terms */
+    }
+    expanded_case(CK_F32, false, shapes[0], 1, 1, 1, 1, 0, 1, 1);
+    expanded_case(CK_F32, false, shapes[3], 129, 129, 1, 192, 64, 5, 256); /* as wide as it goes */
+
+    mox_err err;
+    ck_label("two spans, and refusals");
+    expanded_problem x = make_expanded(CK_F32, false, 30, 12, 2, 8, 4, 16, 8);
+    const test_cache latent = filled_cache(shapes[1], NULL, x.p.latent, 30, 1, 16);
+    const test_cache k_pe = filled_cache(shapes[1], latent.pages, x.p.k_pe, 30, 1, 4);
+    const mox_span spans[2] = {{.row0 = 1, .n = 4, .pos0 = 20, .pages = latent.pages, .n_pages = latent.n_pages},
+                               {.row0 = 5, .n = 7, .pos0 = 0, .pages = latent.pages, .n_pages = latent.n_pages}};
+    float *together = ck_f32(12 * 2 * 8), *apart = ck_f32(12 * 2 * 8);
+    mox_mla_expanded_args a = expanded_args(&x, &latent, &k_pe, &spans[1], together);
+    a.spans = spans, a.n_spans = 2;
+    ck_ok(mox_op_mla_expanded(&ck.exec, &a, &err), &err);
+    a.n_spans = 1, a.out = apart;
+    ck_ok(mox_op_mla_expanded(&ck.exec, &a, &err), &err);
+    a.spans = spans + 1;
+    ck_ok(mox_op_mla_expanded(&ck.exec, &a, &err), &err);
+    ck_exact(together, apart, 12 * 2 * 8 * 4, "together and apart"); /* NaN in the first row */
+    const mox_mla_expanded_args good = a;
+    a.v_dim = 300;
+    ck_refused(mox_op_mla_expanded(&ck.exec, &a, &err), MOX_E_ARG);
+    a = good, a.rope = 250;
+    ck_refused(mox_op_mla_expanded(&ck.exec, &a, &err), MOX_E_ARG);
+    a = good, a.key_rows = 7;
+    ck_refused(mox_op_mla_expanded(&ck.exec, &a, &err), MOX_E_ARG);
+    a = good, a.state = NULL;
+    ck_refused(mox_op_mla_expanded(&ck.exec, &a, &err), MOX_E_ARG);
+    a = good, a.latent.n_pages = 0;
+    ck_refused(mox_op_mla_expanded(&ck.exec, &a, &err), MOX_E_ARG);
+}
+
+static void expanded_no_rope(const mox_mla_expanded_args *a, int64_t begin, int64_t end)
+{
+    mox_mla_expanded_args b = *a;
+    b.rope = 0;
+    mox_mla_expanded_ref(&b, begin, end);
+}
+static void expanded_reads_keys(const mox_mla_expanded_args *a, int64_t begin, int64_t end)
+{
+    mox_mla_expanded_args b = *a;
+    b.value_row0 = 0;
+    mox_mla_expanded_ref(&b, begin, end);
+}
+static void plant_expanded_rope(mox_kern *k) { k->mla_expanded = expanded_no_rope; }
+static void plant_expanded_row0(mox_kern *k) { k->mla_expanded = expanded_reads_keys; }
 
 static void mla_spans(void)
 {
@@ -414,8 +542,8 @@ static void test_mla_attention(void)
     p = make_problem(50, 7, 2, 33, 4);
     const float *whole = attend(&p, plain);
     static const cache_shape shapes[] = {
-        {MOX_DT_F32, 1, false}, {MOX_DT_F32, 16, true}, {MOX_DT_F16, 7, false}};
-    for (int i = 0; i < 3; i++) {
+        {MOX_DT_F32, 1, false}, {MOX_DT_F32, 16, true}, {MOX_DT_F16, 7, false}, {MOX_DT_I8, 16, false}};
+    for (int i = 0; i < 4; i++) {
         ck_label("type %s, page_len %lld", mox_dtype_name(shapes[i].type), (long long)shapes[i].page_len);
         const float *paged = attend(&p, shapes[i]);
         if (shapes[i].type == MOX_DT_F32 && ck.at_ref) ck_exact(paged, whole, 7 * 2 * 33 * 4, "paged");
@@ -427,7 +555,7 @@ static void test_mla_attention(void)
         const float *alone = attend(&one, plain);
         if (ck.at_ref) ck_exact(alone, whole + i * 2 * 33, 2 * 33 * 4, "one token");
     }
-    expanded();
+    folded_chain();
     mla_spans();
     mla_cuts();
 }
@@ -474,7 +602,7 @@ static void tile_case(const problem *p, int64_t tile, const float *single)
     ck_ok(mox_op_mla_finish(&ck.exec, &f, &err), &err);
     double *want = or_zeros(p->rank);
     for (int64_t h = 0; h < p->heads; h++) {
-        oracle(p, MOX_DT_F32, 0, h, p->len, want);
+        oracle(p, 0, h, p->len, want);
         ck_class_s(ctx + h * p->rank, want, p->rank, 4.0, "ctx");
     }
     /* Weights are normalised before the sum in one form and after it in the other:
@@ -626,6 +754,25 @@ static void bench_mla(void)
              run_mla, &a);
 }
 
+static void run_expanded(void *user) { (void)mox_op_mla_expanded(&ck.exec, user, NULL); }
+
+static void bench_expanded(void)
+{
+    enum { N = 512, HEADS = 4 };
+    if (!ck.below || ck.below->mla_expanded == mox_mla_expanded_ref) return; /* which would take minutes */
+    const mox_mat w = ck_mat(CK_Q4, 64, HEADS * (B_NOPE + B_V), B_RANK);
+    for (int64_t len = N; len <= 4 * N; len *= 4) {
+        const mox_span span = {.n = N, .pos0 = len - N, .pages = shuffled_pages(len / 64, len / 64), .n_pages = len / 64};
+        mox_mla_expanded_args a = {.key = w, .value = w, .key_rows = B_NOPE + B_V, .value_rows = B_NOPE + B_V, .value_row0 = B_NOPE,
+                                   .q_nope = ck_random(N * HEADS * B_NOPE, 1.0f), .q_pe = ck_random(N * HEADS * B_ROPE, 1.0f),
+                                   .out = ck_f32(N * HEADS * B_V), .latent = bench_cache(len, B_RANK), .k_pe = bench_cache(len, B_ROPE),
+                                   .spans = &span, .n_spans = 1, .heads = HEADS, .nope = B_NOPE, .rope = B_ROPE, .rank = B_RANK,
+                                   .v_dim = B_V, .scale = 0.07f, .state = ck_f32(HEADS * N * 2)};
+        ck_bench(len == N ? "512 rows at 0, 4 heads" : "512 rows at 1536, 4 heads", (double)(len * (B_RANK + B_ROPE) * 2),
+                 2.0 * HEADS * (double)mox_mla_macs(&span, B_NOPE, B_ROPE, B_RANK, B_V, true), run_expanded, &a);
+    }
+}
+
 static void bench_tile(void)
 {
     const int64_t len = 1024;
@@ -643,6 +790,7 @@ const ck_op ck_ops_mla[] = {
     {"mla_q_absorb", test_mla_q_absorb, {plant_absorb_rows, plant_absorb_tail}, bench_absorb},
     {"mla_out", test_mla_out, {plant_out_row0}, bench_out},
     {"mla_attention", test_mla_attention, {plant_mla_rope, plant_mla_causal}, bench_mla},
+    {"mla_expanded", test_mla_expanded, {plant_expanded_rope, plant_expanded_row0}, bench_expanded},
     {"mla_tile", test_mla_tile, {plant_tile_rescale, plant_tile_first}, bench_tile},
     {"mla_finish", test_mla_finish, {plant_finish_zero}, NULL},
     {0},

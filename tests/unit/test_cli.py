@@ -176,7 +176,7 @@ class Usage(Case):
             (["--seed", "-1"], "from 0"),
             (["--repeat-penalty", "0"], "from 0.1 to 10"),
             (["--presence-penalty", "1e9"], "from -100 to 100"),
-            (["--kv-type", "q8"], "f32|f16, not 'q8'"),
+            (["--kv-type", "q4"], "f32|f16|q8, not 'q4'"),
             (["--kv-type", "f"], "not 'f'"),
             (["--kv-type", ""], "not ''"),
             (["--color", "maybe"], "auto|on|off"),

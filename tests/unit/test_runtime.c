@@ -565,27 +565,37 @@ static void test_composed_operations_agree_with_fused_ones(void **state)
     }
 }
 
-static void test_f16_cache_is_near_f32_and_smaller(void **state)
+static void test_narrow_caches_are_near_f32_and_smaller(void **state)
 {
+    static const struct {
+        mox_kv_type type;
+        float limit; /* of the logits */
+    } kinds[] = {{MOX_KV_F16, 5e-3f}, {MOX_KV_Q8, 5e-2f}}; /* 11 bits; 8 bits, of the largest of 32 */
     (void)state;
     for (int i = 0; i < N_MODELS; i++) {
         float want[V];
         fresh_logits(models[i], prompt, 50, want);
-        mox_context *wide = new_context(models[i], (mox_context_opts){0});
-        mox_context *c = new_context(models[i], (mox_context_opts){.kv_type = MOX_KV_F16});
-        assert_true(mox_context_bytes(c) < mox_context_bytes(wide));
-        step(c, new_seq(c), prompt, 50);
-        const float *got = mox_logits_row(c, 0);
-        float range = 0, worst = 0;
-        for (int v = 0; v < V; v++) {
-            range = fmaxf(range, fabsf(want[v]));
-            worst = fmaxf(worst, fabsf(got[v] - want[v]));
+        mox_context *wider = new_context(models[i], (mox_context_opts){0});
+        for (int k = 0; k < 2; k++) {
+            mox_context *c = new_context(models[i], (mox_context_opts){.kv_type = kinds[k].type});
+            assert_true(mox_context_bytes(c) < mox_context_bytes(wider));
+            step(c, new_seq(c), prompt, 50);
+            const float *got = mox_logits_row(c, 0);
+            float range = 0, worst = 0;
+            for (int v = 0; v < V; v++) {
+                range = fmaxf(range, fabsf(want[v]));
+                worst = fmaxf(worst, fabsf(got[v] - want[v]));
+            }
+            assert_true(worst > 0); /* it is another type */
+            assert_true(worst < kinds[k].limit * range);
+            mox_context_destroy(&wider);
+            wider = c;
         }
-        assert_true(worst > 0);             /* it is another type */
-        assert_true(worst < 5e-3f * range); /* of 11 bits */
-        mox_context_destroy(&wide);
-        mox_context_destroy(&c);
+        mox_context_destroy(&wider);
     }
+    mox_context *none;
+    mox_err err;
+    assert_int_equal(mox_context_create(&none, models[0], &(mox_context_opts){.kv_type = (mox_kv_type)9}, &err), MOX_E_ARG);
 }
 
 int main(void)
@@ -610,7 +620,7 @@ int main(void)
         cmocka_unit_test(test_wrong_steps_are_refused),
         cmocka_unit_test(test_wrong_contexts_are_refused),
         cmocka_unit_test(test_composed_operations_agree_with_fused_ones),
-        cmocka_unit_test(test_f16_cache_is_near_f32_and_smaller),
+        cmocka_unit_test(test_narrow_caches_are_near_f32_and_smaller),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -160,8 +160,9 @@ static const option_def table[N_OPTIONS] = {
     [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
-    [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16", .commands = SETTINGS,
-                     .help = "numbers in the attention cache (default: f16, with --exact f32)"},
+    [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16|q8", .commands = SETTINGS,
+                     .help = "numbers in the attention cache; q8 takes about half the memory of f16 and is less "
+                             "exact (default: f16, with --exact f32)"},
     [OPT_FAST] = {"fast", 0, KIND_SWITCH, .commands = SETTINGS,
                   .help = "8-bit activations: faster, less exact (eval --against exact says how much)"},
     [OPT_EXACT] = {"exact", 0, KIND_SWITCH, .commands = SETTINGS,

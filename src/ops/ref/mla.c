@@ -1,4 +1,4 @@
-/* ops/ref/mla.c -- reference kernels of folded latent attention: scalar, ascending
+/* ops/ref/mla.c -- reference kernels of latent attention: scalar, ascending
  * order, double accumulators.  Any rank, any length. */
 #include "ops/kern.h"
 
@@ -92,12 +92,101 @@ void mox_mla_attention_ref(const mox_mla_attention_args *a, int64_t begin, int64
                                    mox_cache_dot(&a->k_pe, mox_cache_offset(&a->k_pe, s->pages, j, 0),
                                                  a->q_pe + row * a->rope, a->rope);
                 const double weight = mox_online_weight(&o, (double)a->scale * dot, n);
-                mox_cache_add(&a->latent, at + c0, weight, o.sum, n);
+                mox_cache_add(&a->latent, at, c0, weight, o.sum, n);
             }
             for (int64_t c = 0; c < n; c++)
                 a->ctx[row * a->rank + c0 + c] = o.denom == 0.0 ? 0.0f : (float)(o.sum[c] / o.denom);
         }
     }
+}
+
+/* ---- expanded ---- */
+
+enum { EXPANDED_KEYS = 16 };
+
+typedef struct expanded_keys {
+    float key[EXPANDED_KEYS][MOX_MLA_EXPANDED_MAX], value[EXPANDED_KEYS][MOX_MLA_EXPANDED_MAX];
+} expanded_keys;
+
+/* Keys and values of head h at positions [pos, pos + n). */
+static void expand(const mox_mla_expanded_args *a, const mox_span *s, int64_t h, int64_t pos, int64_t n, expanded_keys *x)
+{
+    double key[EXPANDED_KEYS][MOX_MLA_EXPANDED_MAX] = {{0}}, value[EXPANDED_KEYS][MOX_MLA_EXPANDED_MAX] = {{0}};
+    float w[MOX_MLA_EXPANDED_MAX];
+    for (int64_t c0 = 0; c0 < a->rank; c0 += TILE_COLS) {
+        const int64_t n_c = mox_min_i64(TILE_COLS, a->rank - c0);
+        double latent[EXPANDED_KEYS][TILE_COLS];
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t c = 0; c < n_c; c++)
+                latent[j][c] = mox_cache_number(&a->latent, mox_cache_offset(&a->latent, s->pages, pos + j, 0), c0 + c);
+        for (int64_t i = 0; i < a->nope && !a->by_rank; i++) {
+            mox_mat_decode(&a->key, h * a->key_rows + i, c0, n_c, w);
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t c = 0; c < n_c; c++) key[j][i] += latent[j][c] * (double)w[c];
+        }
+        for (int64_t c = 0; c < n_c && a->by_rank; c++) {
+            mox_mat_decode(&a->key, h * a->key_rows + c0 + c, 0, a->nope, w);
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t i = 0; i < a->nope; i++) key[j][i] += latent[j][c] * (double)w[i];
+        }
+        for (int64_t f = 0; f < a->v_dim; f++) {
+            mox_mat_decode(&a->value, h * a->value_rows + a->value_row0 + f, c0, n_c, w);
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t c = 0; c < n_c; c++) value[j][f] += latent[j][c] * (double)w[c];
+        }
+    }
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < a->nope; i++) x->key[j][i] = (float)key[j][i];
+        for (int64_t f = 0; f < a->v_dim; f++) x->value[j][f] = (float)value[j][f];
+    }
+}
+
+/* Row i of the span over the keys of a tile: continues state and out. */
+static void attend_expanded(const mox_mla_expanded_args *a, const mox_span *s, int64_t h, int64_t i, int64_t pos, int64_t n,
+                            const expanded_keys *x, float *state)
+{
+    const int64_t row = (s->row0 + i) * a->heads + h;
+    float *out = a->out + row * a->v_dim;
+    mox_online o = {.max = (double)state[0], .denom = (double)state[1]};
+    for (int64_t f = 0; f < a->v_dim; f++) o.sum[f] = (double)out[f];
+    for (int64_t j = 0; j < n && pos + j <= s->pos0 + i; j++) {
+        const int64_t at = mox_cache_offset(&a->k_pe, s->pages, pos + j, 0);
+        double dot = mox_cache_dot(&a->k_pe, at, a->q_pe + row * a->rope, a->rope);
+        for (int64_t d = 0; d < a->nope; d++) dot += (double)a->q_nope[row * a->nope + d] * (double)x->key[j][d];
+        const double weight = mox_online_weight(&o, (double)a->scale * dot, a->v_dim);
+        for (int64_t f = 0; f < a->v_dim; f++) o.sum[f] += weight * (double)x->value[j][f];
+    }
+    const double shrink = o.denom == 0.0 ? 0.0 : exp(o.max - (double)(float)o.max); /* the maximum as it is stored */
+    state[0] = (float)o.max;
+    state[1] = (float)(o.denom * shrink);
+    for (int64_t f = 0; f < a->v_dim; f++) out[f] = (float)(o.sum[f] * shrink);
+}
+
+void mox_mla_expanded_ref(const mox_mla_expanded_args *a, int64_t begin, int64_t end)
+{
+    expanded_keys x;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < a->n_spans; i++) rows = mox_max_i64(rows, a->spans[i].row0 + a->spans[i].n);
+    for (int64_t h = begin; h < end; h++)
+        for (const mox_span *s = a->spans; s < a->spans + a->n_spans; s++) {
+            float *state = a->state + (h * rows + s->row0) * 2;
+            for (int64_t i = 0; i < s->n; i++) {
+                state[2 * i] = -INFINITY;
+                state[2 * i + 1] = 0.0f;
+                memset(a->out + ((s->row0 + i) * a->heads + h) * a->v_dim, 0, (size_t)a->v_dim * sizeof(float));
+            }
+            for (int64_t pos = 0; s->n > 0 && pos < s->pos0 + s->n; pos += EXPANDED_KEYS) {
+                const int64_t n = mox_min_i64(EXPANDED_KEYS, s->pos0 + s->n - pos);
+                expand(a, s, h, pos, n, &x);
+                for (int64_t i = 0; i < s->n; i++) attend_expanded(a, s, h, i, pos, n, &x, state + 2 * i);
+            }
+            for (int64_t i = 0; i < s->n; i++) {
+                float *out = a->out + ((s->row0 + i) * a->heads + h) * a->v_dim;
+                const float denom = state[2 * i + 1];
+                for (int64_t f = 0; f < a->v_dim; f++)
+                    out[f] = denom == 0.0f ? 0.0f : (float)((double)out[f] / (double)denom);
+            }
+        }
 }
 
 /* Adds what o found in the tile to columns [c0, c0 + n) of head h's state.  The new
@@ -132,7 +221,7 @@ void mox_mla_tile_ref(const mox_mla_tile_args *a, int64_t begin, int64_t end)
                                    mox_cache_dot(&a->k_pe, mox_cache_offset(&a->k_pe, NULL, j, 0),
                                                  a->q_pe + h * a->rope, a->rope);
                 const double weight = mox_online_weight(&o, (double)a->scale * dot, n);
-                mox_cache_add(&a->latent, at + c0, weight, o.sum, n);
+                mox_cache_add(&a->latent, at, c0, weight, o.sum, n);
             }
             if (o.denom == 0.0) continue; /* nothing was seen */
             const float tile_max = (float)o.max, max = tile_max > old_max ? tile_max : old_max;

@@ -70,7 +70,7 @@ void MOX_AT(mox_attention)(const mox_attention_args *a, int64_t begin, int64_t e
     const int64_t group = a->heads / a->kv_heads;
     const mox_span *s = a->spans;
     for (int64_t row0 = 0; row0 * a->heads < end; row0 += s->n, s++) { /* rows before this span */
-        if (s->n == 0 || (row0 + s->n) * a->heads <= begin) continue;
+        if (s->n == 0 || (row0 + s->n) * a->heads <= begin || mox_pieces_of(a, s).n > 1) continue;
         const int64_t u0 = mox_max_i64(0, begin - row0 * a->heads), u1 = mox_min_i64(s->n * a->heads, end - row0 * a->heads);
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
             attention_block x = {.b = {.part = {{.cache = &a->k, .head = kv, .dim = a->dim}}, .n_parts = 1, .v = &a->v,
@@ -80,6 +80,51 @@ void MOX_AT(mox_attention)(const mox_attention_args *a, int64_t begin, int64_t e
                     if (row * a->heads + h >= u0 && row * a->heads + h < u1) add_query(a, s, row, h, &x);
             if (x.b.n > 0) run_block(a, &x);
         }
+    }
+}
+
+/* Heads [h, h + n) of one key head over the keys [first, last) of a split row. */
+static void run_piece(const mox_attention_args *a, const mox_span *s, int64_t row, int64_t piece, int64_t first, int64_t last,
+                      int64_t h, int64_t n_heads)
+{
+    const int64_t kv = h / (a->heads / a->kv_heads);
+    query_block b = {.part = {{.cache = &a->k, .head = kv, .dim = a->dim}}, .n_parts = 1, .v = &a->v, .v_head = kv,
+                     .pages = s->pages, .scale = a->scale, .n = n_heads};
+    online_state o;
+    online_work w;
+    for (int64_t i = 0; i < n_heads; i++) {
+        b.part[0].q[i] = a->q + s->row0 * a->q_stride + (h + i) * a->q_head_stride;
+        b.first[i] = first;
+        b.last[i] = last;
+    }
+    begin_block(&b, &w);
+    for (int64_t col = 0; col < a->v_dim; col += SUM_COLS) {
+        const int64_t n = mox_min_i64(SUM_COLS, a->v_dim - col);
+        clear_state(&o);
+        attend_block(&b, col, n, &o, &w);
+        for (int64_t i = 0; i < n_heads; i++) {
+            float *part = mox_part_of(a, row, h + i, piece);
+            part[0] = o.max[i];
+            part[1] = o.denom[i];
+            memcpy(part + 2 + col, o.sum + i * SUM_COLS, (size_t)n * sizeof *part);
+        }
+    }
+}
+
+void MOX_AT(mox_attention_parts)(const mox_attention_args *a, int64_t begin, int64_t end)
+{
+    const int64_t group = a->heads / a->kv_heads;
+    for (int64_t unit = begin; unit < end;) {
+        const int64_t h = unit % a->heads, piece = unit / a->heads % MOX_ATTENTION_PIECES;
+        const int64_t row = unit / a->heads / MOX_ATTENTION_PIECES;
+        const int64_t n = mox_min_i64(LANES, mox_min_i64(end - unit, group - h % group));
+        mox_pieces p;
+        const mox_span *s = mox_split_span(a, row, &p);
+        unit += n;
+        if (piece >= p.n) continue;
+        int64_t first, last;
+        mox_piece_range(&p, piece, &first, &last);
+        run_piece(a, s, row, piece, first, last, h, n);
     }
 }
 
@@ -99,10 +144,10 @@ void MOX_AT(mox_attn_scores)(const mox_attn_scores_args *a, int64_t begin, int64
         for (int64_t pos = 0; pos < a->n_keys; pos += TILE) {
             const int64_t n_keys = tile_keys(pos, a->n_keys);
             find_tile(&b, pos, n_keys, &rows);
-            score_tile(&b, &rows, NULL, n_keys, &w);
+            score_tile(&b, &rows, NULL, n_keys, &w, w.p);
             for (int64_t i = 0; i < n; i++) {
                 float *out = a->scores + (h + i) * a->score_stride + pos;
-                for (int64_t j = 0; j < n_keys; j++) out[j] = a->scale * w.p[j * LANES + i];
+                for (int64_t j = 0; j < n_keys; j++) out[j] = a->scale * w.p[i * P_STRIDE + j];
             }
         }
         h += n;
@@ -163,7 +208,7 @@ void MOX_AT(mox_attn_values)(const mox_attn_values_args *a, int64_t begin, int64
                 const int64_t n_keys = tile_keys(pos, a->n_keys);
                 find_rows(&a->v, NULL, kv, pos, n_keys, rows);
                 const strip s = {.rows = rows, .type = a->v.type, .col = c, .n_cols = n_cols,
-                                 .p = a->scores + h * a->score_stride + pos, .p_row = a->score_stride, .p_key = 1};
+                                 .p = a->scores + h * a->score_stride + pos, .p_row = a->score_stride};
                 add_rows(&s, 0, n, 0, n_keys, sum, STRIP, once);
             }
             for (int64_t i = 0; i < n; i++) memcpy(a->out + (h + i) * a->dim + c, sum + i * STRIP, (size_t)n_cols * sizeof *sum);

@@ -3,6 +3,7 @@
  * The processor rounds to f16 as mox_f32_to_f16 does; only NaN, whose payload it
  * would keep, is made plain first. */
 #include "ops/kern.h"
+#include "ops/q8.h"
 #include "ops/span.h"
 #include "ops/simd/level.h"
 
@@ -25,6 +26,8 @@ void MOX_AT(mox_kv_append)(const mox_kv_append_args *a, int64_t begin, int64_t e
         for (int64_t h = 0; h < a->heads; h++, src += a->head_stride) {
             if (a->cache.type == MOX_DT_F32)
                 memcpy((float *)a->cache.data + at + h * a->cache.head_stride, src, (size_t)a->dim * sizeof *src);
+            else if (a->cache.type == MOX_DT_I8)
+                mox_q8_store(src, a->dim, (uint8_t *)a->cache.data + at + h * a->cache.head_stride);
             else store_halves((uint16_t *)a->cache.data + at + h * a->cache.head_stride, src, a->dim);
         }
     }

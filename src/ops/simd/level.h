@@ -18,10 +18,9 @@
 
 #include "ops/x86/level.h"
 
-/* e^x to 2 ulp for |x| <= 87; below that clamped, above 89 infinite; NaN stays NaN. */
-ALWAYS_INLINE vf vf_exp(vf x)
+/* e^x to 2 ulp for |x| <= 87, anything beyond; NaN stays NaN. */
+ALWAYS_INLINE vf vf_exp_near(vf x)
 {
-    x = vf_max(vf_set(-87.0f), vf_min(vf_set(89.0f), x)); /* operand order keeps NaN */
     const vf n = vf_round(vf_mul(x, vf_set(1.44269504f)));
     vf r = vf_fma(n, vf_set(-0.693359375f), x);
     r = vf_fma(n, vf_set(2.12194440e-4f), r);
@@ -33,6 +32,12 @@ ALWAYS_INLINE vf vf_exp(vf x)
     p = vf_fma(p, r, vf_set(5.0000001201e-1f));
     p = vf_fma(vf_mul(p, r), r, vf_add(r, vf_set(1.0f)));
     return vf_scale2(p, n);
+}
+
+/* The same, below -87 clamped, above 89 infinite. */
+ALWAYS_INLINE vf vf_exp(vf x)
+{
+    return vf_exp_near(vf_max(vf_set(-87.0f), vf_min(vf_set(89.0f), x))); /* operand order keeps NaN */
 }
 
 ALWAYS_INLINE vf vf_sigmoid(vf x)

@@ -1,5 +1,5 @@
-/* ops/simd/mla.c -- folded latent attention, and the products with the two halves of
- * kv_b_proj that fold it.
+/* ops/simd/mla.c -- latent attention, and the products with the two halves of kv_b_proj
+ * that fold or expand it.
  *
  * All heads read one latent vector per position, so a block of queries (online.h) is
  * LANES heads of a row.  The products have one small matrix per head: for many tokens it
@@ -59,30 +59,31 @@ static void fill_terms(const head_product *h, int64_t k0, int64_t n, int64_t o, 
         }
 }
 
-/* Outputs [begin, end) of every token. */
-static void many_tokens(const head_product *h, int64_t begin, int64_t end)
+/* Terms [k0, k0 + n) of outputs [o, o + n_out) of every token, added to what is there unless k0 is 0.
+ * x: of the first token, from term k0 on. */
+static void add_terms(const head_product *h, int64_t k0, int64_t n, int64_t o, int64_t n_out, const float *x)
 {
     _Alignas(64) float terms[DEPTH * STRIP], sum[TOKEN_BLOCK * STRIP];
     const uint8_t *rows[DEPTH];
-    for (int64_t k = 0; k < DEPTH; k++) rows[k] = (const uint8_t *)(terms + k * STRIP);
-    for (int64_t o = begin; o < end; o += STRIP) {
-        const int64_t n_out = mox_min_i64(STRIP, end - o);
-        for (int64_t k0 = 0; k0 < h->depth; k0 += DEPTH) {
-            const int64_t n = mox_min_i64(DEPTH, h->depth - k0);
-            fill_terms(h, k0, n, o, n_out, terms);
-            for (int64_t t0 = 0; t0 < h->n; t0 += TOKEN_BLOCK) {
-                const int64_t n_t = mox_min_i64(TOKEN_BLOCK, h->n - t0);
-                float *y = h->y + t0 * h->y_stride + o;
-                memset(sum, 0, sizeof sum);
-                for (int64_t t = 0; k0 > 0 && t < n_t; t++)
-                    memcpy(sum + t * STRIP, y + t * h->y_stride, (size_t)n_out * sizeof *y);
-                const strip s = {.rows = rows, .type = MOX_DT_F32, .n_cols = STRIP, .p = h->x + t0 * h->x_stride + k0,
-                                 .p_row = h->x_stride, .p_key = 1};
-                add_rows(&s, 0, n_t, 0, n, sum, STRIP, NULL);
-                for (int64_t t = 0; t < n_t; t++) memcpy(y + t * h->y_stride, sum + t * STRIP, (size_t)n_out * sizeof *y);
-            }
-        }
+    for (int64_t k = 0; k < n; k++) rows[k] = (const uint8_t *)(terms + k * STRIP);
+    fill_terms(h, k0, n, o, n_out, terms);
+    for (int64_t t0 = 0; t0 < h->n; t0 += TOKEN_BLOCK) {
+        const int64_t n_t = mox_min_i64(TOKEN_BLOCK, h->n - t0);
+        float *y = h->y + t0 * h->y_stride + o;
+        memset(sum, 0, sizeof sum);
+        for (int64_t t = 0; k0 > 0 && t < n_t; t++) memcpy(sum + t * STRIP, y + t * h->y_stride, (size_t)n_out * sizeof *y);
+        const strip s = {.rows = rows, .type = MOX_DT_F32, .n_cols = STRIP, .p = x + t0 * h->x_stride, .p_row = h->x_stride};
+        add_rows(&s, 0, n_t, 0, n, sum, STRIP, NULL);
+        for (int64_t t = 0; t < n_t; t++) memcpy(y + t * h->y_stride, sum + t * STRIP, (size_t)n_out * sizeof *y);
     }
+}
+
+/* Outputs [begin, end) of every token. */
+static void many_tokens(const head_product *h, int64_t begin, int64_t end)
+{
+    for (int64_t o = begin; o < end; o += STRIP)
+        for (int64_t k0 = 0; k0 < h->depth; k0 += DEPTH)
+            add_terms(h, k0, mox_min_i64(DEPTH, h->depth - k0), o, mox_min_i64(STRIP, end - o), h->x + k0);
 }
 
 /* ---- few tokens ---- */
@@ -256,6 +257,114 @@ void MOX_AT(mox_mla_attention)(const mox_mla_attention_args *a, int64_t begin, i
         if (b.n > 0) run_block(a, &b, rows);
     }
 }
+
+/* ---- expanded ---- */
+
+enum { EXP_KEYS = 128, EXP_MAX = MOX_MLA_EXPANDED_MAX };
+
+/* Keys, beside them the rotated ones, and values of one head at EXP_KEYS positions. */
+typedef struct expanded_tile {
+    _Alignas(64) float key[EXP_KEYS * EXP_MAX];
+    _Alignas(64) float value[EXP_KEYS * EXP_MAX];
+    _Alignas(64) float latent[EXP_KEYS * DEPTH]; /* columns that are being multiplied */
+} expanded_tile;
+
+/* Columns [col, col + n) of the vectors at positions [pos, pos + n_keys) as f32. */
+static void widen(const mox_cache *c, const mox_span *s, int64_t pos, int64_t n_keys, int64_t col, int64_t n, float *out,
+                  int64_t stride)
+{
+    const int64_t size = mox_dtype_bytes(c->type);
+    for (int64_t j = 0; j < n_keys; j++, out += stride) {
+        const uint8_t *row = (const uint8_t *)c->data + mox_cache_offset(c, s->pages, pos + j, 0) * size;
+        for (int64_t i = 0; i < n; i += STRIP) {
+            vf v[STRIP_VECTORS];
+            const int64_t left = mox_min_i64(STRIP, n - i);
+            if (c->type == MOX_DT_I8) load_strip(MOX_DT_I8, true, row, col + i, left, v);
+            else if (c->type == MOX_DT_F16) load_strip(MOX_DT_F16, false, row, col + i, left, v);
+            else load_strip(MOX_DT_F32, false, row, col + i, left, v);
+            for (int k = 0; k < STRIP_VECTORS && k * LANES < left; k++)
+                vf_store_n(out + i + k * LANES, v[k], left - k * LANES);
+        }
+    }
+}
+
+static void expand(const mox_mla_expanded_args *a, const mox_span *s, int64_t h, int64_t pos, int64_t n, expanded_tile *x)
+{
+    const head_product key = {.w = mox_mat_rows(&a->key, h * a->key_rows, a->by_rank ? a->rank : a->nope), .by_rows = a->by_rank,
+                              .depth = a->rank, .y = x->key, .n = n, .x_stride = DEPTH, .y_stride = EXP_MAX};
+    const head_product value = {.w = mox_mat_rows(&a->value, h * a->value_rows + a->value_row0, a->v_dim), .depth = a->rank,
+                                .y = x->value, .n = n, .x_stride = DEPTH, .y_stride = EXP_MAX};
+    for (int64_t k0 = 0; k0 < a->rank; k0 += DEPTH) {
+        const int64_t n_k = mox_min_i64(DEPTH, a->rank - k0);
+        widen(&a->latent, s, pos, n, k0, n_k, x->latent, DEPTH);
+        for (int64_t o = 0; o < a->nope; o += STRIP) add_terms(&key, k0, n_k, o, mox_min_i64(STRIP, a->nope - o), x->latent);
+        for (int64_t o = 0; o < a->v_dim; o += STRIP) add_terms(&value, k0, n_k, o, mox_min_i64(STRIP, a->v_dim - o), x->latent);
+    }
+    widen(&a->k_pe, s, pos, n, 0, a->rope, x->key + a->nope, EXP_MAX);
+}
+
+/* Rows [i, i + n) of a span over the n_keys expanded keys from pos on: continues state and out. */
+static void attend_expanded(const mox_mla_expanded_args *a, const mox_span *s, int64_t h, int64_t i, int64_t n, int64_t pos,
+                            int64_t n_keys, expanded_tile *x, float *state)
+{
+    const mox_cache key = {.data = x->key, .type = MOX_DT_F32, .page_len = EXP_KEYS, .token_stride = EXP_MAX, .n_pages = 1};
+    mox_cache rotated = key, value = key;
+    rotated.data = x->key + a->nope;
+    value.data = x->value;
+    query_block b = {.part = {{.cache = &key, .dim = a->nope}, {.cache = &rotated, .dim = a->rope}}, .n_parts = 2, .v = &value,
+                     .n = n, .scale = a->scale};
+    online_state o;
+    online_work w;
+    clear_state(&o);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t row = (s->row0 + i + k) * a->heads + h;
+        b.part[0].q[k] = a->q_nope + row * a->nope;
+        b.part[1].q[k] = a->q_pe + row * a->rope;
+        b.last[k] = clamp_i64(s->pos0 + i + k + 1 - pos, 0, n_keys);
+        o.max[k] = state[2 * k];
+        o.denom[k] = state[2 * k + 1];
+        memcpy(o.sum + k * SUM_COLS, a->out + row * a->v_dim, (size_t)a->v_dim * sizeof *o.sum);
+    }
+    begin_block(&b, &w);
+    attend_block(&b, 0, a->v_dim, &o, &w);
+    for (int64_t k = 0; k < n; k++) {
+        state[2 * k] = o.max[k];
+        state[2 * k + 1] = o.denom[k];
+        memcpy(a->out + ((s->row0 + i + k) * a->heads + h) * a->v_dim, o.sum + k * SUM_COLS, (size_t)a->v_dim * sizeof *o.sum);
+    }
+}
+
+/* One head of one span. */
+static void run_expanded(const mox_mla_expanded_args *a, const mox_span *s, int64_t h, float *state, expanded_tile *x)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        state[2 * i] = -INFINITY;
+        state[2 * i + 1] = 0;
+        memset(a->out + ((s->row0 + i) * a->heads + h) * a->v_dim, 0, (size_t)a->v_dim * sizeof *state);
+    }
+    for (int64_t pos = 0; s->n > 0 && pos < s->pos0 + s->n; pos += EXP_KEYS) {
+        const int64_t n_keys = mox_min_i64(EXP_KEYS, s->pos0 + s->n - pos);
+        expand(a, s, h, pos, n_keys, x);
+        for (int64_t i = mox_max_i64(0, pos - s->pos0) / LANES * LANES; i < s->n; i += LANES)
+            attend_expanded(a, s, h, i, mox_min_i64(LANES, s->n - i), pos, n_keys, x, state + 2 * i);
+    }
+    for (int64_t i = 0; i < s->n; i++) {
+        float *out = a->out + ((s->row0 + i) * a->heads + h) * a->v_dim;
+        divide(out, state[2 * i + 1], a->v_dim, out);
+    }
+}
+
+void MOX_AT(mox_mla_expanded)(const mox_mla_expanded_args *a, int64_t begin, int64_t end)
+{
+    expanded_tile x;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < a->n_spans; i++) rows = mox_max_i64(rows, a->spans[i].row0 + a->spans[i].n);
+    for (int64_t h = begin; h < end; h++)
+        for (const mox_span *s = a->spans; s < a->spans + a->n_spans; s++)
+            run_expanded(a, s, h, a->state + (h * rows + s->row0) * 2, &x);
+}
+
+/* ---- tiles ---- */
 
 void MOX_AT(mox_mla_tile)(const mox_mla_tile_args *a, int64_t begin, int64_t end)
 {

@@ -1,15 +1,15 @@
 /* ops/simd/online.h -- softmax attention over tiles of keys.
  *
  * A block is up to LANES queries that read the same keys: heads of one row that share a
- * key head, rows of one sequence, or both.  A lane is a query: scores come from the
- * queries turned on their side and one key element at a time, so the maximum, the
- * exponentials and the denominator of all queries are plain vertical operations.  The
- * sums of values are rows again (values.h).
+ * key head, rows of one sequence, or both.  For the scores a vector holds KCOLS columns
+ * of each of SHARE queries and meets the same columns of a key: widening a key is shared
+ * by all queries in registers, and few lanes are left to be added up in the end.  Weights
+ * are rows of keys, one per query, and so are the sums of values (values.h).
  *
  * I1  what is computed for a query does not depend on the other queries of its block.
- *     Tiles begin at multiples of TILE positions, whatever the block sees; keys that a
- *     query does not see never enter its sums, not even with a weight of 0, because
- *     they may hold an infinity. */
+ *     Tiles begin at multiples of TILE positions, whatever the block sees, and a key has
+ *     its place in the tile; keys that a query does not see never enter its sums, not
+ *     even with a weight of 0, because they may hold an infinity. */
 #ifndef MOX_OPS_SIMD_ONLINE_H
 #define MOX_OPS_SIMD_ONLINE_H
 
@@ -19,16 +19,11 @@
 #include <float.h>
 
 enum {
-    TILE = 64,       /* keys */
-    Q_COLS = 576,    /* columns of queries kept on their side; longer ones are turned again in every tile */
-    PIECE_COLS = 128, /* columns of keys widened at a time */
-    PIECE_STRIDE = PIECE_COLS + LANES,
+    TILE = 64,      /* keys */
+    Q_COLS = 576,   /* columns of queries kept side by side; longer ones are cut again in every tile */
     SUM_COLS = 512, /* columns of values in one pass */
-#if MOX_LEVEL == 1
-    KEY_BLOCK = 8
-#else
-    KEY_BLOCK = 16
-#endif
+    P_STRIDE = TILE + DOT_KEYS,
+    DOT_QUERIES = 4 * SHARE /* that meet a key in registers */
 };
 
 /* One operand of the scores: score = scale (sum over parts of q . key). */
@@ -56,11 +51,10 @@ typedef struct online_state {
 } online_state;
 
 typedef struct online_work {
-    _Alignas(64) float q[Q_COLS * LANES];               /* [column][query] */
-    _Alignas(64) float keys[KEY_BLOCK * PIECE_STRIDE];  /* a piece, widened */
-    _Alignas(64) float p[(TILE + KEY_BLOCK) * LANES];   /* scores, then weights: [key][query] */
+    _Alignas(64) float q[LANES / SHARE][Q_COLS * SHARE]; /* [column / KCOLS][query][column % KCOLS] of SHARE queries */
+    _Alignas(64) float p[LANES * P_STRIDE];              /* scores, then weights: [query][key] */
     _Alignas(64) float shrink[LANES];
-    bool q_stays; /* q holds all columns of all parts */
+    bool q_stays; /* q holds all columns of all parts, each from a multiple of KCOLS on */
 } online_work;
 
 /* The rows of one tile in each cache. */
@@ -71,7 +65,7 @@ typedef struct tile_rows {
 /* Addresses of positions [pos, pos + n), and of the last once more up to TILE. */
 static void find_rows(const mox_cache *c, const int32_t *pages, int64_t head, int64_t pos, int64_t n, const uint8_t **rows)
 {
-    const int64_t size = c->type == MOX_DT_F32 ? 4 : 2;
+    const int64_t size = mox_dtype_bytes(c->type);
     int64_t i = 0;
     while (i < n) {
         const uint8_t *at = (const uint8_t *)c->data + mox_cache_offset(c, pages, pos + i, head) * size;
@@ -87,144 +81,175 @@ static void find_tile(const query_block *b, int64_t pos, int64_t n, tile_rows *t
     if (b->v) find_rows(b->v, b->pages, b->v_head, pos, n, t->value);
 }
 
-/* Columns [col, col + n) of every query, turned; absent queries are 0. */
-static void turn_queries(const key_part *part, int64_t n_queries, int64_t col, int64_t n, float *out)
+ALWAYS_INLINE int64_t padded(int64_t n) { return (n + KCOLS - 1) / KCOLS * KCOLS; }
+
+/* Columns [col, col + n) of every query to column `at` of w->q; absent queries and columns are 0. */
+static void cut_queries(const key_part *part, int64_t n_queries, int64_t col, int64_t n, int64_t at, online_work *w)
 {
     for (int64_t i = 0; i < LANES; i++) {
-        const float *q = i < n_queries ? part->q[i] + col : NULL;
-        for (int64_t c = 0; c < n; c++) out[c * LANES + i] = q ? q[c] : 0;
+        float *out = w->q[i / SHARE] + at * SHARE + i % SHARE * KCOLS;
+        for (int64_t c = 0; c < n; c += KCOLS, out += LANES) {
+            if (i < n_queries && c + KCOLS <= n) memcpy(out, part->q[i] + col + c, KCOLS * sizeof *out);
+            else
+                for (int64_t d = 0; d < KCOLS; d++) out[d] = i < n_queries && c + d < n ? part->q[i][col + c + d] : 0;
+        }
     }
 }
 
 static void begin_block(const query_block *b, online_work *w)
 {
-    int64_t cols = 0;
-    for (int k = 0; k < b->n_parts; k++) cols += b->part[k].dim;
-    w->q_stays = cols <= Q_COLS;
-    if (!w->q_stays) return;
-    float *q = w->q;
-    for (int k = 0; k < b->n_parts; q += b->part[k++].dim * LANES) turn_queries(&b->part[k], b->n, 0, b->part[k].dim, q);
+    int64_t at = 0;
+    for (int k = 0; k < b->n_parts; k++) at += padded(b->part[k].dim);
+    w->q_stays = at <= Q_COLS;
+    at = 0;
+    for (int k = 0; w->q_stays && k < b->n_parts; at += padded(b->part[k++].dim))
+        cut_queries(&b->part[k], b->n, 0, b->part[k].dim, at, w);
 }
 
 /* ---- scores ---- */
 
-ALWAYS_INLINE void widen_rows(const uint8_t *const *rows, const uint8_t *const *next, const mox_dtype T, int64_t col, int64_t n,
-                              float *out)
+/* KCOLS numbers of a key from column col on, SHARE times; n < KCOLS of them, then zeros. */
+ALWAYS_INLINE vf load_key(const uint8_t *row, const mox_dtype T, int64_t col)
 {
-    const int64_t size = T == MOX_DT_F32 ? 4 : 2;
-    for (int64_t j = 0; j < KEY_BLOCK; j++, out += PIECE_STRIDE) {
-        const uint8_t *row = rows[j] + col * size;
-        int64_t c = 0;
-        for (int64_t i = 0; next && i < n * size; i += 64) _mm_prefetch((const char *)next[j] + col * size + i, _MM_HINT_T1);
-        for (; c + LANES <= n; c += LANES) vf_store(out + c, load_numbers(row + c * size, T, LANES));
-        if (c < n) vf_store(out + c, load_numbers(row + c * size, T, n - c));
-    }
+    const uint8_t *p = row + column_at(T, col);
+    if (T == MOX_DT_I8) return vf_mul(vf_from_int(vi_repeat_i8(p)), vf_set_f16(row + mox_q8_scale_at(col)));
+    return T == MOX_DT_F16 ? vf_repeat_f16(p) : vf_repeat_at(p);
+}
+ALWAYS_INLINE vf load_key_end(const uint8_t *row, const mox_dtype T, int64_t col, int64_t n)
+{
+    if (T == MOX_DT_I8) return load_key(row, T, col); /* zeros are stored */
+    uint8_t bytes[KCOLS * 4] = {0};
+    memcpy(bytes, row + column_at(T, col), (size_t)column_at(T, n));
+    return load_key(bytes, T, 0);
 }
 
-/* s[j][query] = (add ? s : 0) + sum of n columns of the widened keys, one chain each. */
-#define MOX_DOT_KEYS(name, type, zero, load, set, fma, store)                                       \
-    static void name(const float *q, const float *keys, int64_t n, bool add, float *s)              \
-    {                                                                                               \
-        type acc[KEY_BLOCK];                                                                        \
-        for (int j = 0; j < KEY_BLOCK; j++) acc[j] = add ? load(s + j * LANES) : zero();            \
-        for (int64_t c = 0; c < n; c++) {                                                           \
-            const type x = load(q + c * LANES);                                                     \
-            _Pragma("GCC unroll 16")                                                                \
-            for (int j = 0; j < KEY_BLOCK; j++) acc[j] = fma(x, set(keys[j * PIECE_STRIDE + c]), acc[j]); \
-        }                                                                                           \
-        for (int j = 0; j < KEY_BLOCK; j++) store(s + j * LANES, acc[j]);                           \
-    }
-MOX_DOT_KEYS(dot_keys, vf, vf_zero, vf_load, vf_set, vf_fma, vf_store)
-#if MOX_LEVEL > 1
-MOX_DOT_KEYS(dot_keys_half, __m256, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps)
-#endif
-#undef MOX_DOT_KEYS
+/* A product of some columns of keys: rows, and those of the next tile to bring into the
+ * cache meanwhile (or NULL); columns [col, col + n), col a multiple of 32. */
+typedef struct key_columns {
+    const uint8_t *const *rows, *const *next;
+    int64_t col, n;
+} key_columns;
 
-/* half: only the first half of the lanes is wanted, which is twice as fast where
- * vectors of 64 bytes take two passes. */
-static void dot_queries(bool half, const float *q, const float *keys, int64_t n, bool add, float *s)
+/* p[query][j] = (add ? p : 0) + q . k, for DOT_KEYS keys and NV * SHARE queries from q on. */
+ALWAYS_INLINE void dot_keys(const int NV, const mox_dtype T, const float *q, const key_columns *k, bool add, float *p)
 {
-#if MOX_LEVEL > 1
-    if (half) {
-        dot_keys_half(q, keys, n, add, s);
-        return;
+    const int64_t n = k->n - k->n % KCOLS;
+    const uint8_t *row[DOT_KEYS];
+    vf acc[4][DOT_KEYS];
+#pragma GCC unroll 4
+    for (int j = 0; j < DOT_KEYS; j++) {
+        row[j] = k->rows[j];
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) acc[v][j] = vf_zero();
     }
-#endif
-    (void)half;
-    dot_keys(q, keys, n, add, s);
-}
-
-/* Adds columns [col, col + n) of one part to the scores of n_keys keys. */
-static void score_columns(const key_part *part, bool half, const uint8_t *const *rows, const uint8_t *const *next, int64_t n_keys,
-                          int64_t col, int64_t n, bool add, const float *q, online_work *w)
-{
-    for (int64_t j = 0; j < n_keys; j += KEY_BLOCK) {
-        for (int64_t c = 0; c < n; c += PIECE_COLS) {
-            const int64_t piece = n - c < PIECE_COLS ? n - c : PIECE_COLS;
-            const uint8_t *const *ahead = next ? next + j : NULL;
-            if (part->cache->type == MOX_DT_F16) widen_rows(rows + j, ahead, MOX_DT_F16, col + c, piece, w->keys);
-            else widen_rows(rows + j, ahead, MOX_DT_F32, col + c, piece, w->keys);
-            dot_queries(half, q + c * LANES, w->keys, piece, add || c > 0, w->p + j * LANES);
+    for (int64_t c = 0;; c += KCOLS) {
+        vf key[DOT_KEYS];
+        if (c < n) {
+#pragma GCC unroll 4
+            for (int j = 0; j < DOT_KEYS; j++) key[j] = load_key(row[j], T, k->col + c);
+        } else {
+            if (c >= k->n) break;
+            for (int j = 0; j < DOT_KEYS; j++) key[j] = load_key_end(row[j], T, k->col + c, k->n - c);
+        }
+        for (int j = 0; k->next && c % 32 == 0 && j < DOT_KEYS; j++) /* few lines at a time: many would wait for each other */
+            for (int64_t i = 0; i < column_at(T, 32); i += 64)
+                _mm_prefetch((const char *)k->next[j] + column_at(T, k->col + c) + i, _MM_HINT_T1);
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) {
+            const vf x = vf_load(q + v * Q_COLS * SHARE + c * SHARE);
+#pragma GCC unroll 4
+            for (int j = 0; j < DOT_KEYS; j++) acc[v][j] = vf_fma(x, key[j], acc[v][j]);
         }
     }
+    store_dots(NV, acc, add, p, P_STRIDE);
 }
 
-/* w->p[j][query] = q . k for the keys of a tile. */
-static void score_tile(const query_block *b, const tile_rows *rows, const tile_rows *next, int64_t n_keys, online_work *w)
+/* The same for n_keys keys and n_queries queries, which are at column `at` of w->q. */
+ALWAYS_INLINE void dot_columns(const mox_dtype T, key_columns k, int64_t n_keys, int64_t n_queries, int64_t at, bool add,
+                               const online_work *w, float *p)
+{
+    const key_columns first = k;
+    for (int64_t i = 0; i < n_queries; i += DOT_QUERIES, k = first, k.next = NULL)
+        for (int64_t j = 0; j < n_keys; j += DOT_KEYS, k.rows += DOT_KEYS, k.next = k.next ? k.next + DOT_KEYS : NULL) {
+            const float *q = w->q[i / SHARE] + at * SHARE;
+            if (n_queries - i > DOT_QUERIES / 2) dot_keys(4, T, q, &k, add, p + i * P_STRIDE + j);
+            else dot_keys(2, T, q, &k, add, p + i * P_STRIDE + j);
+        }
+}
+
+/* Adds columns [col, col + n) of one part, which are at column `at` of w->q, to the scores of n_keys keys. */
+static void score_columns(const query_block *b, const key_part *part, const uint8_t *const *rows, const uint8_t *const *next,
+                          int64_t n_keys, int64_t col, int64_t n, int64_t at, bool add, online_work *w, float *p)
+{
+    const key_columns k = {rows, next, col, n};
+    if (part->cache->type == MOX_DT_F16) dot_columns(MOX_DT_F16, k, n_keys, b->n, at, add, w, p);
+    else if (part->cache->type == MOX_DT_I8) dot_columns(MOX_DT_I8, k, n_keys, b->n, at, add, w, p);
+    else dot_columns(MOX_DT_F32, k, n_keys, b->n, at, add, w, p);
+}
+
+/* p[query][j] = q . k for the keys of a tile; p has room for DOT_KEYS keys too many. */
+static void score_tile(const query_block *b, const tile_rows *rows, const tile_rows *next, int64_t n_keys, online_work *w,
+                       float *p)
 {
     bool add = false;
-    const float *kept = w->q;
+    int64_t kept = 0;
     for (int k = 0; k < b->n_parts; k++) {
         const key_part *part = &b->part[k];
         for (int64_t c = 0; c < part->dim; c += Q_COLS) {
             const int64_t n = part->dim - c < Q_COLS ? part->dim - c : Q_COLS;
-            if (!w->q_stays) turn_queries(part, b->n, c, n, w->q);
-            score_columns(part, b->n <= LANES / 2, rows->key[k], next ? next->key[k] : NULL, n_keys, c, n, add,
-                          w->q_stays ? kept : w->q, w);
+            if (!w->q_stays) cut_queries(part, b->n, c, n, 0, w);
+            score_columns(b, part, rows->key[k], next ? next->key[k] : NULL, n_keys, c, n, w->q_stays ? kept : 0, add, w, p);
             add = true;
         }
-        kept += part->dim * LANES;
+        kept += padded(part->dim);
     }
 }
 
 /* ---- weights ---- */
 
-/* e^x for x <= 0: 0 from where e^x leaves the normal numbers, NaN for NaN. */
-ALWAYS_INLINE vf vf_weight(vf x)
-{
-    const vf e = vf_exp(x);
-#if MOX_LEVEL == 1
-    return _mm256_and_ps(e, _mm256_cmp_ps(x, vf_set(-87.0f), _CMP_NLT_UQ));
-#else
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, vf_set(-87.0f), _CMP_NLT_UQ), e);
-#endif
-}
+ALWAYS_INLINE int64_t clamp_i64(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-/* Scores to weights, for n keys from pos on.  whole: every query sees all of them. */
-static void weigh_tile(const query_block *b, int64_t pos, int64_t n, bool whole, online_state *o, online_work *w)
+/* e^x for x <= 0: 0 from where e^x leaves the normal numbers, NaN for NaN. */
+ALWAYS_INLINE vf vf_weight(vf x) { return vf_zero_below(vf_exp_near(x), x, vf_set(-87.0f)); }
+
+/* Scores to weights, for n keys from pos on, which have their places in the rows of w->p. */
+static void weigh_tile(const query_block *b, int64_t pos, int64_t n, online_state *o, online_work *w)
 {
     const vf scale = vf_set(b->scale), old = vf_load(o->max);
-    vf max = old, sum = vf_zero();
-    for (int64_t j = 0; j < n; j++) vf_store(w->p + j * LANES, vf_mul(vf_load(w->p + j * LANES), scale));
-    for (int64_t i = 0; !whole && i < b->n; i++)
-        for (int64_t j = 0; j < n; j++)
-            if (pos + j < b->first[i] || pos + j >= b->last[i]) w->p[j * LANES + i] = -INFINITY;
-    for (int64_t j = 0; j < n; j++) max = vf_max(vf_load(w->p + j * LANES), max); /* a NaN is not a maximum */
+    const int64_t tile = pos - pos % TILE;
+    _Alignas(64) float top[LANES], sum[LANES] = {0};
+    for (int64_t i = 0; i < LANES; i++) top[i] = -INFINITY;
+    for (int64_t i = 0; i < b->n; i++) {
+        float *p = w->p + i * P_STRIDE;
+        const int64_t from = clamp_i64(b->first[i], pos, pos + n) - tile, to = clamp_i64(b->last[i], pos, pos + n) - tile;
+        for (int64_t j = from - from % LANES; j < to; j += LANES) vf_store(p + j, vf_mul(vf_load(p + j), scale));
+        for (int64_t j = 0; j < from; j++) p[j] = -INFINITY;
+        for (int64_t j = to; j < TILE; j++) p[j] = -INFINITY;
+        vf max = vf_set(-INFINITY);
+        for (int64_t j = 0; j < TILE; j += LANES) max = vf_max(vf_load(p + j), max); /* a NaN is not a maximum */
+        top[i] = vf_max_of(max);
+    }
+    const vf max = vf_max(vf_load(top), old);
     const vf base = vf_max(max, vf_set(-FLT_MAX)); /* nothing seen yet: -inf - base is still -inf */
-    for (int64_t j = 0; j < n; j++) {
-        const vf p = vf_weight(vf_sub(vf_load(w->p + j * LANES), base));
-        vf_store(w->p + j * LANES, p);
-        sum = vf_add(sum, p);
+    vf_store(o->max, max);
+    vf_store(top, base);
+    for (int64_t i = 0; i < b->n; i++) {
+        float *p = w->p + i * P_STRIDE;
+        const vf less = vf_set(top[i]);
+        vf all = vf_zero();
+        for (int64_t j = 0; j < TILE; j += LANES) {
+            const vf x = vf_weight(vf_sub(vf_load(p + j), less));
+            vf_store(p + j, x);
+            all = vf_add(all, x);
+        }
+        sum[i] = vf_sum(all);
     }
     const vf shrink = vf_weight(vf_sub(old, base));
-    vf_store(o->max, max);
-    vf_store(o->denom, vf_fma(vf_load(o->denom), shrink, sum));
+    vf_store(o->denom, vf_fma(vf_load(o->denom), shrink, vf_load(sum)));
     vf_store(w->shrink, shrink);
 }
 
 /* ---- values ---- */
-
-ALWAYS_INLINE int64_t clamp_i64(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
 /* A tile that some query sees in part: first what each sees alone, then what all see
  * together, then the rest of each; ascending order for every one of them. */
@@ -258,7 +283,7 @@ static void add_tile(const query_block *b, const tile_rows *rows, const tile_row
 {
     for (int64_t c = 0; c < n; c += STRIP) {
         const strip s = {.rows = rows->value, .next = next ? next->value : NULL, .type = b->v->type, .col = col + c,
-                         .n_cols = n - c < STRIP ? n - c : STRIP, .p = w->p, .p_row = 1, .p_key = LANES};
+                         .n_cols = n - c < STRIP ? n - c : STRIP, .p = w->p + pos % TILE, .p_row = P_STRIDE};
         if (whole) add_rows(&s, 0, b->n, 0, n_keys, o->sum + c, SUM_COLS, w->shrink);
         else add_ragged(b, &s, pos, n_keys, o->sum + c, w->shrink);
     }
@@ -298,8 +323,8 @@ static void attend_block(const query_block *b, int64_t col, int64_t n, online_st
         const bool whole = all_first <= pos && all_last >= then;
         const tile_rows *now = &rows[at], *next = then < last ? &rows[1 - at] : NULL;
         if (next) find_tile(b, then, tile_keys(then, last), &rows[1 - at]);
-        score_tile(b, now, next, n_keys, w);
-        weigh_tile(b, pos, n_keys, whole, o, w);
+        score_tile(b, now, next, n_keys, w, w->p + pos % TILE);
+        weigh_tile(b, pos, n_keys, o, w);
         add_tile(b, now, next, pos, n_keys, whole, col, n, o, w);
         pos = then;
     }

@@ -36,12 +36,14 @@
     X(gdn_recurrent)                                                             \
     X(gdn_chunk)                                                                 \
     X(attention)                                                                 \
+    X(attention_parts)                                                           \
     X(attn_scores)                                                               \
     X(attn_softmax)                                                              \
     X(attn_values)                                                               \
     X(mla_q_absorb)                                                              \
     X(mla_out)                                                                   \
     X(mla_attention)                                                             \
+    X(mla_expanded)                                                              \
     X(mla_tile)                                                                  \
     X(mla_finish)
 

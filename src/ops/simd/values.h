@@ -7,6 +7,7 @@
 #ifndef MOX_OPS_SIMD_VALUES_H
 #define MOX_OPS_SIMD_VALUES_H
 
+#include "ops/q8.h"
 #include "ops/simd/weights.h"
 
 enum {
@@ -23,18 +24,40 @@ enum {
 typedef struct strip {
     const uint8_t *const *rows; /* of v, one per j */
     const uint8_t *const *next; /* rows to bring into the cache meanwhile, or NULL */
-    mox_dtype type;             /* of v: F32 or F16 */
+    mox_dtype type;             /* of v: F32, F16 or I8 */
     int64_t col, n_cols;        /* n_cols <= STRIP */
     const float *p;
-    int64_t p_row, p_key; /* p[r][j] is p[r * p_row + j * p_key] */
+    int64_t p_row; /* p[r][j] is p[r * p_row + j] */
 } strip;
+
+/* First byte of column col of a cached vector. */
+ALWAYS_INLINE int64_t column_at(const mox_dtype T, int64_t col)
+{
+    return T == MOX_DT_I8 ? mox_q8_code_at(col) : col * (T == MOX_DT_F32 ? 4 : 2);
+}
+
+/* STRIP columns from col on; with WHOLE, else the first n_cols and zeros. */
+ALWAYS_INLINE void load_strip(const mox_dtype T, const bool WHOLE, const uint8_t *row, int64_t col, int64_t n_cols,
+                              vf v[STRIP_VECTORS])
+{
+    if (T == MOX_DT_I8) { /* zeros are stored */
+        const vf scale = vf_set_f16(row + mox_q8_scale_at(col));
+        for (int k = 0; k < STRIP_VECTORS; k++)
+            v[k] = vf_mul(vf_from_int(vi_load_i8_wide(row + mox_q8_code_at(col) + k * LANES)), scale);
+        return;
+    }
+    for (int k = 0; k < STRIP_VECTORS; k++) {
+        const int64_t left = n_cols - k * LANES, n = left > LANES ? LANES : left > 0 ? left : 0;
+        v[k] = load_numbers(row + column_at(T, col + k * LANES), T, WHOLE ? LANES : n);
+    }
+}
 
 /* Rows [r, r + NR), j in [j0, j1).  Without shrink the sums at `to` are continued; with
  * it they are made from 0 and merged: to[r] = to[r] * shrink[r] + sum. */
 ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, const strip *s, int64_t r, int64_t j0,
                              int64_t j1, float *to, int64_t stride, const float *shrink)
 {
-    const int64_t at = s->col * (T == MOX_DT_F32 ? 4 : 2);
+    const int64_t ahead = column_at(T, s->col);
     const float *p = s->p + r * s->p_row;
     vf acc[STRIP_ROWS][STRIP_VECTORS];
     for (int i = 0; i < NR; i++)
@@ -42,14 +65,11 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
             acc[i][k] = shrink ? vf_zero() : vf_load(to + (r + i) * stride + k * LANES);
     for (int64_t j = j0; j < j1; j++) {
         vf v[STRIP_VECTORS];
-        for (int k = 0; k < STRIP_VECTORS; k++) {
-            const int64_t left = s->n_cols - k * LANES, n = left > LANES ? LANES : left > 0 ? left : 0;
-            v[k] = load_numbers(s->rows[j] + at + k * LANES * (T == MOX_DT_F32 ? 4 : 2), T, WHOLE ? LANES : n);
-        }
-        if (s->next && r == 0) _mm_prefetch((const char *)s->next[j] + at, _MM_HINT_T1);
+        load_strip(T, WHOLE, s->rows[j], s->col, s->n_cols, v);
+        if (s->next && r == 0) _mm_prefetch((const char *)s->next[j] + ahead, _MM_HINT_T1);
 #pragma GCC unroll 8
         for (int i = 0; i < NR; i++) {
-            const vf w = vf_set(p[i * s->p_row + j * s->p_key]);
+            const vf w = vf_set(p[i * s->p_row + j]);
             for (int k = 0; k < STRIP_VECTORS; k++) acc[i][k] = vf_fma(w, v[k], acc[i][k]);
         }
     }
@@ -62,7 +82,9 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
 
 #define MOX_ADD_BLOCKS(NR)                                                                        \
     for (; r + NR <= r1; r += NR) {                                                               \
-        if (s->n_cols < STRIP) {                                                                  \
+        if (s->type == MOX_DT_I8) {                                                               \
+            add_block(NR, MOX_DT_I8, true, s, r, j0, j1, to, stride, shrink);                     \
+        } else if (s->n_cols < STRIP) {                                                           \
             if (s->type == MOX_DT_F16) add_block(NR, MOX_DT_F16, false, s, r, j0, j1, to, stride, shrink); \
             else add_block(NR, MOX_DT_F32, false, s, r, j0, j1, to, stride, shrink);              \
         } else {                                                                                  \

@@ -99,6 +99,17 @@ ALWAYS_INLINE vf vf_plain_nan(vf v)
 }
 ALWAYS_INLINE void vf_store_f16(void *p, vf x) { _mm_storeu_si128(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
 
+/* Products of vectors in registers (simd/online.h): KCOLS columns of each of SHARE vectors
+ * side by side, and DOT_KEYS other vectors at a time. */
+enum { SHARE = 1, KCOLS = 8, DOT_KEYS = 2 };
+ALWAYS_INLINE vf vf_repeat_at(const void *p) { return vf_load_at(p); } /* KCOLS numbers, SHARE times */
+ALWAYS_INLINE vf vf_repeat_f16(const void *p) { return vf_load_f16(p); }
+ALWAYS_INLINE vi vi_repeat_i8(const void *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
+ALWAYS_INLINE vi vi_load_i8_wide(const void *p) { return vi_repeat_i8(p); }
+
+/* x, or 0 where by is below the limit (NaN is not). */
+ALWAYS_INLINE vf vf_zero_below(vf x, vf by, vf limit) { return _mm256_and_ps(x, _mm256_cmp_ps(by, limit, _CMP_NLT_UQ)); }
+
 /* Lane l of x[j] = rows[l][j], j < 4, and back. */
 ALWAYS_INLINE void vf_transpose4(vf x[4])
 {
@@ -199,6 +210,23 @@ ALWAYS_INLINE void vf_store_f16(void *p, vf x)
     _mm256_storeu_si256(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+enum { SHARE = 2, KCOLS = 8, DOT_KEYS = 4 };
+ALWAYS_INLINE vf vf_repeat_at(const void *p) { return _mm512_broadcast_f32x8(_mm256_loadu_ps(p)); }
+ALWAYS_INLINE vf vf_repeat_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_broadcastsi128_si256(_mm_loadu_si128(p)));
+}
+ALWAYS_INLINE vi vi_repeat_i8(const void *p)
+{
+    const __m128i codes = _mm_loadl_epi64(p);
+    return _mm512_cvtepi8_epi32(_mm_unpacklo_epi64(codes, codes));
+}
+ALWAYS_INLINE vi vi_load_i8_wide(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
+ALWAYS_INLINE vf vf_zero_below(vf x, vf by, vf limit)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(by, limit, _CMP_NLT_UQ), x);
+}
+
 ALWAYS_INLINE void vf_transpose4(vf x[4])
 {
     const vf a = _mm512_unpacklo_ps(x[0], x[1]), b = _mm512_unpacklo_ps(x[2], x[3]);
@@ -233,19 +261,25 @@ ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4]
 
 /* The sums over the lanes of four vectors, and of one; the order of the additions is
  * the same for both. */
-ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
+ALWAYS_INLINE vf vf_sum_quads(vf a, vf b, vf c, vf d) /* lane e of four: the sum of those four of the e-th vector */
 {
 #if MOX_LEVEL == 1
     const vf ab = vf_add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     const vf cd = vf_add(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-    const __m256 all = vf_add(_mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd))),
-                              _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd))));
+    return vf_add(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xEE));
 #else
     const vf ab = vf_add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     const vf cd = vf_add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    const vf wide = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
-                           _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
-    const __m256 all = _mm256_add_ps(_mm512_castps512_ps256(wide), _mm512_extractf32x8_ps(wide, 1));
+    return vf_add(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xEE));
+#endif
+}
+ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
+{
+    const vf quads = vf_sum_quads(a, b, c, d);
+#if MOX_LEVEL == 1
+    const __m256 all = quads;
+#else
+    const __m256 all = _mm256_add_ps(_mm512_castps512_ps256(quads), _mm512_extractf32x8_ps(quads, 1));
 #endif
     return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 }
@@ -260,6 +294,43 @@ ALWAYS_INLINE vi vi_kept(vi x)
 {
     __asm__("" : "+v"(x));
     return x;
+}
+
+/* p[(v * SHARE + s) * stride + j] = the sum of the s-th KCOLS lanes of acc[v][j] (plus what is
+ * there), j < DOT_KEYS, v < n, where n is 2 or 4. */
+ALWAYS_INLINE void store_dots(const int n, vf acc[4][DOT_KEYS], bool add, float *p, int64_t stride)
+{
+#pragma GCC unroll 2
+    for (int v = 0; v < n; v += 2) {
+#if MOX_LEVEL == 1
+        const __m128 sums = vf_sum4(acc[v][0], acc[v][1], acc[v + 1][0], acc[v + 1][1]);
+        float *low = p + v * stride, *high = low + stride;
+        __m128 old = _mm_setzero_ps();
+        if (add) old = _mm_castsi128_ps(_mm_unpacklo_epi64(_mm_loadl_epi64((const void *)low), _mm_loadl_epi64((const void *)high)));
+        const __m128i all = _mm_castps_si128(_mm_add_ps(old, sums));
+        _mm_storel_epi64((void *)low, all);
+        _mm_storel_epi64((void *)high, _mm_unpackhi_epi64(all, all));
+#else
+        const vf a = vf_sum_quads(acc[v][0], acc[v][1], acc[v][2], acc[v][3]);
+        const vf b = vf_sum_quads(acc[v + 1][0], acc[v + 1][1], acc[v + 1][2], acc[v + 1][3]);
+        const vf sums = vf_add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+        const __m128 parts[4] = {_mm512_castps512_ps128(sums), _mm512_extractf32x4_ps(sums, 1),
+                                 _mm512_extractf32x4_ps(sums, 2), _mm512_extractf32x4_ps(sums, 3)};
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            float *to = p + (2 * v + i) * stride;
+            _mm_storeu_ps(to, add ? _mm_add_ps(_mm_loadu_ps(to), parts[i]) : parts[i]);
+        }
+#endif
+    }
+}
+
+/* The f16 number at p in every lane. */
+ALWAYS_INLINE vf vf_set_f16(const void *p)
+{
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return vf_set(_cvtsh_ss(half));
 }
 
 /* Lane numbers divided by 2^n. */
