@@ -31,7 +31,7 @@ enum {
 };
 
 typedef struct act_plan {
-    bool integer, nibble;
+    bool integer, nibble, affine;
     int unit, unit_shift; /* columns with one scale: 2^shift */
     int share;  /* units per group of the weights: 1 or 2 */
     int planes; /* integer: 1 or 2 */
@@ -41,7 +41,7 @@ typedef struct act_plan {
 static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, mox_precision precision)
 {
     act_plan p = {.cols = cols};
-    const bool affine = l->kind == MOX_MAT_AFFINE;
+    const bool affine = p.affine = l->kind == MOX_MAT_AFFINE;
     p.integer = affine && precision != MOX_PRECISION_EXACT;
     p.nibble = affine && l->bits == 4;
     p.unit = affine && l->group == 32 ? 32 : 64;
@@ -59,7 +59,7 @@ static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, mox_prec
 /* Whether activations prepared for one serve the other. */
 static inline bool same_plan(const act_plan *a, const act_plan *b)
 {
-    return a->integer == b->integer && a->nibble == b->nibble && a->unit == b->unit && a->share == b->share &&
+    return a->integer == b->integer && a->nibble == b->nibble && a->affine == b->affine && a->unit == b->unit && a->share == b->share &&
            a->planes == b->planes && a->cols == b->cols;
 }
 
@@ -115,22 +115,17 @@ ALWAYS_INLINE void quantize_unit(const float *x, int unit, int planes, int8_t ou
 #if MOX_LEVEL == 1
         const vi q = _mm256_cvtps_epi32(vf_mul(v, factor));
         total = _mm256_add_epi32(total, q);
-        const vi low = _mm256_srai_epi32(_mm256_slli_epi32(q, 24), 24);
-        const vi high = _mm256_srai_epi32(_mm256_sub_epi32(q, low), 8);
+        const vi high = _mm256_srai_epi32(_mm256_add_epi32(q, vi_set(128)), 8);
 #else
         const vi q = _mm512_cvtps_epi32(vf_mul(v, factor));
         total = _mm512_add_epi32(total, q);
-        const vi low = _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24);
-        const vi high = _mm512_srai_epi32(_mm512_sub_epi32(q, low), 8);
+        const vi high = _mm512_srai_epi32(_mm512_add_epi32(q, vi_set(128)), 8);
 #endif
         if (planes == 2) store_bytes(out[0] + i, high);
-        store_bytes(out[planes - 1] + i, low);
+        store_bytes(out[planes - 1] + i, q); /* the low byte, as a signed number: what high was rounded for */
     }
     *scale = largest / limit + vf_sum(check);
-    int32_t totals[LANES], whole = 0;
-    vi_store(totals, total);
-    for (int i = 0; i < LANES; i++) whole += totals[i];
-    *sum = *scale * (float)whole;
+    *sum = *scale * vf_sum(vf_from_int(total)); /* below 2^24: exact */
 }
 
 /* Even elements, then odd ones, of n bytes. */
@@ -173,22 +168,16 @@ static void prepare_int_block(const act_plan *p, const float *x, uint8_t *base, 
     uint8_t *out = base + 4 * i;
     float *scale = (float *)(void *)(base + n * p->planes * p->units * p->unit) + i, *sum = scale + n * p->units;
     for (int64_t u = 0; u < p->units; u++) {
-        int8_t planes[2][64], ordered[64];
-        float spare[64];
-        quantize_unit(unit_columns(p, x, u, spare), p->unit, p->planes, planes, &scale[u * n], &sum[u * n]);
-        for (int k = 0; k < p->planes; k++) {
-            const int8_t *words = planes[k];
-            if (p->nibble) {
-                int8_t even[32], odd[32];
-                split_even_odd(planes[k], p->unit, even, odd);
-                for (int w = 0; w < p->unit / 8; w++) {
-                    memcpy(ordered + 8 * w, even + 4 * w, 4);
-                    memcpy(ordered + 8 * w + 4, odd + 4 * w, 4);
-                }
-                words = ordered;
-            }
-            for (int w = 0; w < p->unit / 4; w++, out += 4 * n) memcpy(out, words + 4 * w, 4);
+        int8_t planes[2][64];
+        float spare[64], ordered[64];
+        const float *columns = unit_columns(p, x, u, spare);
+        if (p->nibble) {
+            for (int c = 0; c < p->unit; c += ORDERED) vf_order_columns(columns + c, ordered + c);
+            columns = ordered;
         }
+        quantize_unit(columns, p->unit, p->planes, planes, &scale[u * n], &sum[u * n]);
+        for (int k = 0; k < p->planes; k++)
+            for (int w = 0; w < p->unit / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
     }
 }
 
@@ -196,15 +185,14 @@ static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
 {
     float *out = (float *)(void *)token, *sum = out + p->cols_padded;
     memset(token, 0, (size_t)p->token_bytes);
-    if (!p->nibble) {
-        memcpy(out, x, (size_t)p->cols * sizeof *x);
-        return;
-    }
+    if (!p->nibble) memcpy(out, x, (size_t)p->cols * sizeof *x);
+    if (!p->affine) return;
     for (int64_t u = 0; u < p->units; u++) { /* whole units: a row of codes is a whole number of groups */
         vf total = vf_zero();
         for (int i = 0; i < p->unit; i += LANES) total = vf_add(total, vf_load(x + u * p->unit + i));
         sum[u] = vf_sum(total);
     }
+    if (!p->nibble) return;
     for (int64_t c = 0; c < p->cols; c += 8) { /* a word of codes */
         float *to = out + c / CHUNK * CHUNK + c % CHUNK / 8;
         for (int j = 0; j < 8; j++) to[j * LANES] = x[c + j] * (1.0f / (float)(1u << (4 * (j < 7 ? j : 6)))); /* exact */

@@ -4,6 +4,7 @@
  * computed on its own: by dot products in file order for a few tokens (rows.h), by
  * tiles for many (tile.h).  A group whose gate and up would need activations prepared
  * in different ways falls back to the reference. */
+#include "base/size.h"
 #include "ops/kern.h"
 #include "ops/simd/rows.h"
 #include "ops/simd/tile.h"
@@ -12,6 +13,7 @@
 
 enum {
     SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
+    TILES = 4,             /* whose results are written together: rows of y may all map to one place of a cache */
     ROW_CHUNK = 256,       /* rows of gate, then of up: long runs of each */
     PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
 };
@@ -99,6 +101,7 @@ DEFINE_ALL_TOKENS(nibbles_f32_plain, F32_PLAIN)
     DEFINE_DOT_ROW(kind##_4, 4, DOT)
 DEFINE_ALL_ROWS(codes_i16, CODES_I16)
 DEFINE_ALL_ROWS(codes_i8, CODES_I8)
+DEFINE_ALL_ROWS(codes_f32, dot_codes_f32)
 DEFINE_ALL_ROWS(decoded, dot_decoded)
 
 static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int64_t n)
@@ -108,11 +111,13 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     static dot_rows *const nibbles[3][2][1 + PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
                                                           {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
                                                           {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
-    static dot_rows *const others[3][PASS] = {{EACH_TOKENS(decoded)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
+    static dot_rows *const codes[3][PASS] = {{EACH_TOKENS(codes_f32)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
+    static dot_rows *const others[PASS] = {EACH_TOKENS(decoded)};
 #undef NIBBLES
 #undef EACH_TOKENS
     const int planes = p->integer ? p->planes : 0;
-    if (!p->nibble) return others[planes][n - 1];
+    if (!p->affine) return others[n - 1];
+    if (!p->nibble) return codes[planes][n - 1];
     return nibbles[planes][plain][n == 1 && short_rows ? 0 : n];
 }
 
@@ -247,7 +252,8 @@ static float *target_row(const target *to, int64_t token) { return to->y + (to->
 static void write_rows(const target *to, int64_t row, const float *values, int64_t n, float *y)
 {
     const mox_vec *bias = to->bias && to->bias->type != MOX_DT_NONE ? to->bias : NULL;
-    memcpy(y, values, (size_t)n * sizeof *y);
+    if (n == LANES) vf_store(y, vf_load(values));
+    else memcpy(y, values, (size_t)n * sizeof *y);
     if (bias)
         for (int64_t r = 0; r < n; r++) y[r] += mox_vec_at(bias, row + r);
 }
@@ -264,15 +270,17 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
         return;
     }
     const int64_t n_blocks = block_count(x->n), slab = SLAB / BLOCK_MAX;
-    float out[SLAB * LANES];
-    for (int64_t row = begin; row < end; row += LANES) {
-        const int64_t n_rows = end - row < LANES ? end - row : LANES;
+    float out[TILES][SLAB * LANES];
+    for (int64_t row = begin; row < end; row += TILES * LANES) {
+        const int64_t n_tiles = mox_min_i64(TILES, mox_ceil_div(end - row, LANES));
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
-            const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(x->n, b0).first;
+            const int64_t b1 = mox_min_i64(b0 + slab, n_blocks), first = block_at(x->n, b0).first;
             const block last = block_at(x->n, b1 - 1);
-            many_tokens(x, row, n_rows, b0, b1, out);
+            for (int64_t k = 0; k < n_tiles; k++)
+                many_tokens(x, row + k * LANES, mox_min_i64(LANES, end - row - k * LANES), b0, b1, out[k]);
             for (int64_t t = first; t < last.first + last.n; t++)
-                write_rows(to, row, out + (t - first) * LANES, n_rows, target_row(to, t) + row);
+                for (int64_t k = 0, at = row; k < n_tiles; k++, at += LANES)
+                    write_rows(to, at, out[k] + (t - first) * LANES, mox_min_i64(LANES, end - at), target_row(to, t) + at);
         }
     }
 }

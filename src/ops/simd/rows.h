@@ -112,29 +112,36 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
         for (int t = 0; t < NT; t++) out[r][t] = acc[r][t];
 }
 
+/* Columns [c0, c0 + n) of a row of codes as bytes, with VBYTES zeros behind what does not
+ * fill its last vector. */
+ALWAYS_INLINE const uint8_t *code_bytes(const rows_in *in, int64_t row, int64_t c0, int64_t n, uint8_t *room)
+{
+    const int bits = in->m->layout.bits;
+    const uint8_t *w = in->m->w + row * in->row_bytes;
+    if (bits == 8 && n % VBYTES == 0) {
+        for (int64_t i = 0; i < n; i += 64) prefetch_rows(1, w + c0, i);
+        return w + c0;
+    }
+    unpack_codes(w, bits, c0, n, in->row_bytes, room);
+    if (n % VBYTES) memset(room + n, 0, VBYTES);
+    return room;
+}
+
+enum { PIECE = LANES * 64 }; /* columns of LANES units, at most */
+
 /* One row of any other width of code, through bytes. */
 ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, int64_t row, float *out)
 {
-    enum { PIECE = LANES * 64 }; /* at most LANES units */
     const act_plan *p = in->p;
-    const int bits = in->m->layout.bits;
-    const uint8_t *w = in->m->w + row * in->row_bytes;
     const mox_dtype type = in->m->layout.scale_type;
     vf acc[4];
     for (int t = 0; t < NT; t++) acc[t] = vf_zero();
     const int64_t step = (int64_t)LANES << p->unit_shift;
     const vi lanes = vi_lanes_shr(p->unit_shift - 2); /* units of lanes of 4 columns */
     for (int64_t c0 = 0; c0 < p->cols; c0 += step) {
-        uint8_t bytes[PIECE];
+        uint8_t room[PIECE + VBYTES];
         const int64_t n = p->cols - c0 < step ? p->cols - c0 : step, u0 = c0 >> p->unit_shift;
-        const uint8_t *codes = bytes;
-        if (bits == 8 && n % VBYTES == 0) {
-            codes = w + c0;
-            for (int64_t i = 0; i < n; i += 64) prefetch_rows(1, codes, i);
-        } else {
-            unpack_codes(w, bits, c0, n, in->row_bytes, bytes);
-            if (n % VBYTES) memset(bytes + n, 0, VBYTES);
-        }
+        const uint8_t *codes = code_bytes(in, row, c0, n, room);
         const vf s = load_units(in->m->scales + row * in->scale_bytes, type, p->share, u0, p->units);
         const vf b = load_units(in->m->biases + row * in->scale_bytes, type, p->share, u0, p->units);
         for (int t = 0; t < NT; t++) {
@@ -146,6 +153,37 @@ ALWAYS_INLINE void dot_codes(const int NT, const int PLANES, const rows_in *in, 
                 vi sum = vi_dot_wide(vi_zero(), v, vi_load(plane_of(in, t, 0) + c0 + i));
                 if (PLANES == 2) sum = vi_dot_wide(vi_shl(sum, 8), v, vi_load(plane_of(in, t, 1) + c0 + i));
                 acc[t] = vf_fma(vf_from_int(sum), vf_permute(scale, vi_add(lanes, vi_set((int32_t)(i >> p->unit_shift)))), acc[t]);
+            }
+        }
+    }
+    for (int t = 0; t < NT; t++) out[t] = vf_sum(acc[t]);
+}
+
+/* The same with f32 activations. */
+ALWAYS_INLINE void dot_codes_f32(const int NT, const rows_in *in, int64_t row, float *out)
+{
+    const act_plan *p = in->p;
+    const mox_dtype type = in->m->layout.scale_type;
+    vf acc[4];
+    for (int t = 0; t < NT; t++) acc[t] = vf_zero();
+    const int64_t step = (int64_t)LANES << p->unit_shift;
+    for (int64_t c0 = 0; c0 < p->cols; c0 += step) { /* whole units: a row is a whole number of groups */
+        uint8_t room[PIECE + VBYTES];
+        const int64_t n = p->cols - c0 < step ? p->cols - c0 : step, u0 = c0 >> p->unit_shift;
+        const uint8_t *codes = code_bytes(in, row, c0, n, room);
+        const vf s = load_units(in->m->scales + row * in->scale_bytes, type, p->share, u0, p->units);
+        const vf b = load_units(in->m->biases + row * in->scale_bytes, type, p->share, u0, p->units);
+        for (int t = 0; t < NT; t++) {
+            const float *x = (const float *)(const void *)(in->acts + t * p->token_bytes);
+            acc[t] = vf_fma(b, vf_load(x + p->cols_padded + u0), acc[t]);
+            x += c0;
+            for (int64_t u = 0; u << p->unit_shift < n; u++) {
+                const int64_t at = u << p->unit_shift;
+                vf sums[2] = {vf_zero(), vf_zero()};
+                for (int64_t i = at; i < at + p->unit; i += 2 * LANES)
+                    for (int k = 0; k < 2; k++)
+                        sums[k] = vf_fma(vf_from_int(vi_load_u8_wide(codes + i + k * LANES)), vf_load(x + i + k * LANES), sums[k]);
+                acc[t] = vf_fma(vf_add(sums[0], sums[1]), vf_permute(s, vi_set((int32_t)u)), acc[t]);
             }
         }
     }
@@ -221,7 +259,7 @@ ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in
         for (int t = 0; t < NT; t++) out[r * 4 + t] = vf_sum(acc[r][t]);
 }
 
-/* f32 activations and any other weight: decoded vector by vector. */
+/* f32 activations and weights that are not affine: decoded vector by vector. */
 ALWAYS_INLINE void dot_decoded(const int NT, const rows_in *in, int64_t row, float *out)
 {
     enum { SUMS = 4 }; /* one alone would wait for each addition */

@@ -333,6 +333,14 @@ ALWAYS_INLINE vf vf_set_f16(const void *p)
     return vf_set(_cvtsh_ss(half));
 }
 
+/* ORDERED columns, so that of each eight the even ones come first, then the odd ones. */
+enum { ORDERED = LANES };
+ALWAYS_INLINE void vf_order_columns(const float *x, float *out)
+{
+    static const int32_t order[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+    vf_store(out, vf_permute(vf_load(x), vi_load(order)));
+}
+
 /* Lane numbers divided by 2^n. */
 ALWAYS_INLINE vi vi_lanes_shr(int n)
 {
