@@ -163,22 +163,26 @@ static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
     }
 }
 
-static void prepare_int_block(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
+/* Tokens [i0, i1) of a block of n, whose columns are at x[i]: unit after unit, so that what is
+ * written stays in the first cache while the tokens fill it. */
+static void prepare_int_block(const act_plan *p, const float *const *x, uint8_t *base, int64_t n, int64_t i0, int64_t i1)
 {
-    uint8_t *out = base + 4 * i;
-    float *scale = (float *)(void *)(base + n * p->planes * p->units * p->unit) + i, *sum = scale + n * p->units;
-    for (int64_t u = 0; u < p->units; u++) {
-        int8_t planes[2][64];
-        float spare[64], ordered[64];
-        const float *columns = unit_columns(p, x, u, spare);
-        if (p->nibble) {
-            for (int c = 0; c < p->unit; c += ORDERED) vf_order_columns(columns + c, ordered + c);
-            columns = ordered;
+    const int64_t words = p->planes * p->unit / 4;
+    float *scale = (float *)(void *)(base + n * p->planes * p->units * p->unit), *sum = scale + n * p->units;
+    for (int64_t u = 0; u < p->units; u++)
+        for (int64_t i = i0; i < i1; i++) {
+            int8_t planes[2][64];
+            float spare[64], ordered[64];
+            const float *columns = unit_columns(p, x[i], u, spare);
+            if (p->nibble) {
+                for (int c = 0; c < p->unit; c += ORDERED) vf_order_columns(columns + c, ordered + c);
+                columns = ordered;
+            }
+            quantize_unit(columns, p->unit, p->planes, planes, &scale[u * n + i], &sum[u * n + i]);
+            uint8_t *out = base + 4 * (u * words * n + i);
+            for (int k = 0; k < p->planes; k++)
+                for (int w = 0; w < p->unit / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
         }
-        quantize_unit(columns, p->unit, p->planes, planes, &scale[u * n], &sum[u * n]);
-        for (int k = 0; k < p->planes; k++)
-            for (int w = 0; w < p->unit / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
-    }
 }
 
 static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
@@ -199,25 +203,36 @@ static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
     }
 }
 
-static void prepare_f32_block(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
+static void prepare_f32_block(const act_plan *p, const float *const *x, uint8_t *base, int64_t n, int64_t i0, int64_t i1)
 {
-    float *out = (float *)(void *)base + i;
-    for (int64_t c = 0; c < p->cols; c++) out[c * n] = x[c];
+    float *out = (float *)(void *)base;
+    for (int64_t c = 0; c < p->cols; c++)
+        for (int64_t i = i0; i < i1; i++) out[c * n + i] = x[i][c];
 }
 
-/* Token i of a group of n whose activations begin at base. */
-static void prepare_token(const act_plan *p, const float *x, uint8_t *base, int64_t n, int64_t i)
+/* Tokens [begin, end) of a group of n whose activations begin at base; token i is row
+ * rows[i] (or i) of x. */
+static void prepare_tokens(const act_plan *p, const float *x, int64_t x_stride, const int32_t *rows, uint8_t *base, int64_t n,
+                           int64_t begin, int64_t end)
 {
-    if (n <= FEW_MAX) {
-        uint8_t *token = base + i * p->token_bytes;
-        if (p->integer) prepare_int_row(p, x, token);
-        else prepare_f32_row(p, x, token);
-        return;
+    while (begin < end) {
+        if (n <= FEW_MAX) {
+            const float *row = x + (rows ? rows[begin] : begin) * x_stride;
+            uint8_t *token = base + begin * p->token_bytes;
+            if (p->integer) prepare_int_row(p, row, token);
+            else prepare_f32_row(p, row, token);
+            begin++;
+            continue;
+        }
+        const block b = block_of(n, begin);
+        const int64_t i0 = begin - b.first, i1 = (end < b.first + b.n ? end : b.first + b.n) - b.first;
+        const float *columns[BLOCK_MAX];
+        for (int64_t i = i0; i < i1; i++) columns[i] = x + (rows ? rows[b.first + i] : b.first + i) * x_stride;
+        uint8_t *at = base + b.first * p->token_bytes;
+        if (p->integer) prepare_int_block(p, columns, at, b.n, i0, i1);
+        else prepare_f32_block(p, columns, at, b.n, i0, i1);
+        begin = b.first + i1;
     }
-    const block b = block_of(n, i);
-    uint8_t *at = base + b.first * p->token_bytes;
-    if (p->integer) prepare_int_block(p, x, at, b.n, i - b.first);
-    else prepare_f32_block(p, x, at, b.n, i - b.first);
 }
 
 #endif

@@ -13,7 +13,6 @@
 
 enum {
     SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
-    TILES = 4,             /* whose results are written together: rows of y may all map to one place of a cache */
     ROW_CHUNK = 256,       /* rows of gate, then of up: long runs of each */
     PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
 };
@@ -170,27 +169,43 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
 #endif
 
 static void multiply_block(const product *x, const code_tile *tile, block b, int64_t u0, int64_t n_units, next_tile next,
-                           bool add, float *y)
+                           bool add, float *const *y)
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
     const bool wide = MOX_LEVEL < 3 && x->m->layout.bits == 8; /* with VNNI all codes are alike */
     if (wide) {
 #define CALL(NT)                                                                                          \
-    if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y, LANES);      \
-    else multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, next, add, y, LANES)
+    if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y);      \
+    else multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, next, add, y)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     } else {
 #define CALL(NT)                                                                                          \
-    if (p->planes == 2) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, next, add, y, LANES);     \
-    else multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, next, add, y, LANES)
+    if (p->planes == 2) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, next, add, y);     \
+    else multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, next, add, y)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     }
 }
 
-static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, float *out)
+/* Where the results of a tile go: LANES numbers for each token of its group. */
+typedef struct tile_out {
+    float *y;
+    int64_t stride;
+    const int32_t *rows; /* row of y for each token, or NULL */
+    int64_t first;       /* the token of row 0 otherwise */
+} tile_out;
+
+static void find_places(const tile_out *to, block b, float *places[BLOCK_MAX])
+{
+    for (int64_t t = 0; t < b.n; t++) {
+        const int64_t token = b.first + t;
+        places[t] = to->y + (to->rows ? to->rows[token] : token - to->first) * to->stride;
+    }
+}
+
+static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     code_tile tile;
     const act_plan *p = &x->p;
@@ -203,38 +218,39 @@ static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0
         if (n % p->unit) memset(tile.codes + n * LANES, 0, (size_t)((n_units * p->unit - n) * LANES));
         fill_units(tile.scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
         fill_units(tile.bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
-        const int64_t first = block_at(x->n, b0).first;
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(x->n, i);
-            multiply_block(x, &tile, b, u0, n_units, i == 0 ? next : (next_tile){0}, col > 0, out + (b.first - first) * LANES);
+            float *places[BLOCK_MAX];
+            find_places(to, b, places);
+            multiply_block(x, &tile, b, u0, n_units, i == 0 ? next : (next_tile){0}, col > 0, places);
         }
     }
 }
 
-static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, float *out)
+static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     f32_tile tile;
     const act_plan *p = &x->p;
-    const int64_t first = block_at(x->n, b0).first;
     for (int64_t col = 0; col < p->cols; col += PANEL_F32) {
         const int64_t n = p->cols - col < PANEL_F32 ? p->cols - col : PANEL_F32;
         fill_f32(&tile, x->m, row, n_rows, col, n);
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(x->n, i);
             const float *acts = (const float *)(const void *)(x->acts + b.first * p->token_bytes) + col * b.n;
-            float *y = out + (b.first - first) * LANES;
-#define CALL(NT) multiply_f32(NT, &tile, acts, n, col > 0, y, LANES)
+            float *places[BLOCK_MAX];
+            find_places(to, b, places);
+#define CALL(NT) multiply_f32(NT, &tile, acts, n, col > 0, places)
             SWITCH_BLOCK(b.n, CALL)
 #undef CALL
         }
     }
 }
 
-/* out[token][LANES] of the tokens of blocks [b0, b1), for rows [row, row + n_rows). */
-static void many_tokens(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, float *out)
+/* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows). */
+static void many_tokens(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
-    if (x->p.integer) tile_codes(x, row, n_rows, b0, b1, out);
-    else tile_f32(x, row, n_rows, b0, b1, out);
+    if (x->p.integer) tile_codes(x, row, n_rows, b0, b1, to);
+    else tile_f32(x, row, n_rows, b0, b1, to);
 }
 
 /* ---- where results go ---- */
@@ -252,8 +268,7 @@ static float *target_row(const target *to, int64_t token) { return to->y + (to->
 static void write_rows(const target *to, int64_t row, const float *values, int64_t n, float *y)
 {
     const mox_vec *bias = to->bias && to->bias->type != MOX_DT_NONE ? to->bias : NULL;
-    if (n == LANES) vf_store(y, vf_load(values));
-    else memcpy(y, values, (size_t)n * sizeof *y);
+    memcpy(y, values, (size_t)n * sizeof *y);
     if (bias)
         for (int64_t r = 0; r < n; r++) y[r] += mox_vec_at(bias, row + r);
 }
@@ -270,17 +285,20 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
         return;
     }
     const int64_t n_blocks = block_count(x->n), slab = SLAB / BLOCK_MAX;
-    float out[TILES][SLAB * LANES];
-    for (int64_t row = begin; row < end; row += TILES * LANES) {
-        const int64_t n_tiles = mox_min_i64(TILES, mox_ceil_div(end - row, LANES));
+    const bool has_bias = to->bias && to->bias->type != MOX_DT_NONE;
+    for (int64_t row = begin; row < end; row += LANES) {
+        const int64_t n_rows = mox_min_i64(LANES, end - row);
+        if (n_rows == LANES && !has_bias) {
+            many_tokens(x, row, LANES, 0, n_blocks, &(tile_out){.y = to->y + row, .stride = to->stride, .rows = to->rows});
+            continue;
+        }
+        float out[SLAB * LANES];
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
             const int64_t b1 = mox_min_i64(b0 + slab, n_blocks), first = block_at(x->n, b0).first;
             const block last = block_at(x->n, b1 - 1);
-            for (int64_t k = 0; k < n_tiles; k++)
-                many_tokens(x, row + k * LANES, mox_min_i64(LANES, end - row - k * LANES), b0, b1, out[k]);
+            many_tokens(x, row, n_rows, b0, b1, &(tile_out){.y = out, .stride = LANES, .first = first});
             for (int64_t t = first; t < last.first + last.n; t++)
-                for (int64_t k = 0, at = row; k < n_tiles; k++, at += LANES)
-                    write_rows(to, at, out[k] + (t - first) * LANES, mox_min_i64(LANES, end - at), target_row(to, t) + at);
+                write_rows(to, row, out + (t - first) * LANES, n_rows, target_row(to, t) + row);
         }
     }
 }
@@ -317,8 +335,8 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
             const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(gate->n, b0).first;
             const block last = block_at(gate->n, b1 - 1);
             const int64_t n = last.first + last.n - first;
-            many_tokens(gate, row, n_rows, b0, b1, g);
-            many_tokens(up, row, n_rows, b0, b1, u);
+            many_tokens(gate, row, n_rows, b0, b1, &(tile_out){.y = g, .stride = LANES, .first = first});
+            many_tokens(up, row, n_rows, b0, b1, &(tile_out){.y = u, .stride = LANES, .first = first});
             swiglu(g, u, n * LANES);
             for (int64_t t = 0; t < n; t++) memcpy(target_row(to, first + t) + row, g + t * LANES, (size_t)n_rows * sizeof *g);
         }
@@ -330,7 +348,7 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
 void MOX_AT(mox_matmul_prepare)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
     const act_plan p = plan_acts(&a->w.layout, a->w.cols, a->precision);
-    for (int64_t t = begin; t < end; t++) prepare_token(&p, a->x + t * a->x_stride, a->scratch, a->n, t);
+    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, begin, end);
 }
 
 void MOX_AT(mox_matmul)(const mox_matmul_args *a, int64_t begin, int64_t end)
@@ -355,9 +373,9 @@ static void prepare_pairs(const mox_mat *w, int64_t n_groups, const int64_t *off
         while (g + 1 < n_groups && pair >= offsets[g + 1]) g++;
         const int64_t first = offsets[g], stop = end < offsets[g + 1] ? end : offsets[g + 1];
         const act_plan p = plan_acts(&w[g].layout, w[g].cols, precision);
-        uint8_t *acts = group_acts(scratch, first, w[g].cols);
-        for (; pair < stop; pair++)
-            prepare_token(&p, x + (x_row ? x_row[pair] : pair) * x_stride, acts, offsets[g + 1] - first, pair - first);
+        prepare_tokens(&p, x_row ? x : x + first * x_stride, x_stride, x_row ? x_row + first : NULL,
+                       group_acts(scratch, first, w[g].cols), offsets[g + 1] - first, pair - first, stop - first);
+        pair = stop;
     }
 }
 

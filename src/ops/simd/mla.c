@@ -135,7 +135,7 @@ static void multiply_columns(const head_product *h, int64_t begin, int64_t end)
         many_tokens(h, begin, end);
         return;
     }
-    for (int64_t t = 0; t < h->n; t++) prepare_token(&p, h->x + t * h->x_stride, acts, h->n, t);
+    prepare_tokens(&p, h->x, h->x_stride, NULL, acts, h->n, 0, h->n);
     few_tokens(h, &p, acts, begin, end);
 }
 

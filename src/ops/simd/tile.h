@@ -117,17 +117,17 @@ typedef struct next_tile {
     int64_t unit_bytes; /* to fetch with each unit */
 } next_tile;
 
-/* NT tokens of a block over units [u0, u0 + n_units): y[t * y_stride + lane], set or added to. */
+/* NT tokens of a block over units [u0, u0 + n_units): y[t][lane], set or added to. */
 ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const bool WIDE, const code_tile *tile, const act_plan *p,
-                                  const uint8_t *acts, int64_t u0, int64_t n_units, next_tile next, bool add, float *y,
-                                  int64_t y_stride)
+                                  const uint8_t *acts, int64_t u0, int64_t n_units, next_tile next, bool add,
+                                  float *const *y)
 {
     const int64_t words = p->unit / 4, plane = words * 4 * NT;
     const uint8_t *x = acts + u0 * PLANES * plane;
     const float *scale = (const float *)(const void *)(acts + p->units * PLANES * plane) + u0 * NT, *sum = scale + p->units * NT;
     const uint8_t *codes = tile->codes;
     vf acc[BLOCK_MAX];
-    for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y + t * y_stride) : vf_zero();
+    for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y[t]) : vf_zero();
     for (int64_t u = 0; u < n_units; u++, codes += words * VBYTES) {
         vi i[BLOCK_MAX];
         if (next.w)
@@ -150,20 +150,20 @@ ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const bool WID
             acc[t] = vf_fma(b, vf_set(sum[u * NT + t]), acc[t]);
         }
     }
-    for (int t = 0; t < NT; t++) vf_store(y + t * y_stride, acc[t]);
+    for (int t = 0; t < NT; t++) vf_store(y[t], acc[t]);
 }
 
-ALWAYS_INLINE void multiply_f32(const int NT, const f32_tile *tile, const float *x, int64_t n, bool add, float *y, int64_t y_stride)
+ALWAYS_INLINE void multiply_f32(const int NT, const f32_tile *tile, const float *x, int64_t n, bool add, float *const *y)
 {
     vf acc[BLOCK_MAX];
-    for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y + t * y_stride) : vf_zero();
+    for (int t = 0; t < NT; t++) acc[t] = add ? vf_load(y[t]) : vf_zero();
 #pragma GCC unroll 2
     for (int64_t c = 0; c < n; c++, x += NT) {
         const vf w = vf_load(tile->w + c * LANES);
 #pragma GCC unroll 12
         for (int t = 0; t < NT; t++) acc[t] = vf_fma(w, vf_set(x[t]), acc[t]);
     }
-    for (int t = 0; t < NT; t++) vf_store(y + t * y_stride, acc[t]);
+    for (int t = 0; t < NT; t++) vf_store(y[t], acc[t]);
 }
 
 #endif
