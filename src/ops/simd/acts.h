@@ -165,24 +165,33 @@ static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
 
 /* Tokens [i0, i1) of a block of n, whose columns are at x[i]: unit after unit, so that what is
  * written stays in the first cache while the tokens fill it. */
-static void prepare_int_block(const act_plan *p, const float *const *x, uint8_t *base, int64_t n, int64_t i0, int64_t i1)
+ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_plan *p, const float *const *x, uint8_t *base,
+                                  int64_t n, int64_t i0, int64_t i1)
 {
-    const int64_t words = p->planes * p->unit / 4;
-    float *scale = (float *)(void *)(base + n * p->planes * p->units * p->unit), *sum = scale + n * p->units;
-    for (int64_t u = 0; u < p->units; u++)
+    const int64_t units = p->units;
+    const bool nibble = p->nibble;
+    float *scale = (float *)(void *)(base + n * PLANES * units * UNIT), *sum = scale + n * units;
+    for (int64_t u = 0; u < units; u++)
         for (int64_t i = i0; i < i1; i++) {
             int8_t planes[2][64];
             float spare[64], ordered[64];
             const float *columns = unit_columns(p, x[i], u, spare);
-            if (p->nibble) {
-                for (int c = 0; c < p->unit; c += ORDERED) vf_order_columns(columns + c, ordered + c);
+            if (nibble) {
+                for (int c = 0; c < UNIT; c += ORDERED) vf_order_columns(columns + c, ordered + c);
                 columns = ordered;
             }
-            quantize_unit(columns, p->unit, p->planes, planes, &scale[u * n + i], &sum[u * n + i]);
-            uint8_t *out = base + 4 * (u * words * n + i);
-            for (int k = 0; k < p->planes; k++)
-                for (int w = 0; w < p->unit / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
+            quantize_unit(columns, UNIT, PLANES, planes, &scale[u * n + i], &sum[u * n + i]);
+            uint8_t *out = base + 4 * (u * (PLANES * UNIT / 4) * n + i);
+            for (int k = 0; k < PLANES; k++)
+                for (int w = 0; w < UNIT / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
         }
+}
+
+static void prepare_int_block(const act_plan *p, const float *const *x, uint8_t *base, int64_t n, int64_t i0, int64_t i1)
+{
+    if (p->unit == 64 && p->planes == 2) fill_int_block(64, 2, p, x, base, n, i0, i1);
+    else if (p->unit == 64) fill_int_block(64, 1, p, x, base, n, i0, i1);
+    else fill_int_block(p->unit, p->planes, p, x, base, n, i0, i1);
 }
 
 static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
