@@ -1,5 +1,5 @@
-/* base/cpu.c -- processor features by CPUID, and the register state that the system
- * saves by XGETBV: a feature without saved registers does not exist. */
+/* base/cpu.c -- processor features.  On x86 by CPUID, and by XGETBV what registers the
+ * system saves: a feature without saved registers does not exist.  On ARM Linux says. */
 #include "base/cpu.h"
 
 #if defined(__x86_64__)
@@ -27,6 +27,21 @@ unsigned mox_cpu_features(void)
     if ((saved & 0xE6) != 0xE6 || (b & avx512) != avx512) return features;
     features |= MOX_CPU_AVX512;
     if ((c & vnni) == vnni) features |= MOX_CPU_VNNI;
+    return features;
+}
+
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+unsigned mox_cpu_features(void)
+{
+    const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    unsigned features = 0;
+    if (!(first & HWCAP_ASIMD)) return 0;
+    features |= MOX_CPU_NEON;
+    if (!(first & HWCAP_ASIMDDP)) return features;
+    features |= MOX_CPU_DOTPROD;
+    if (second & HWCAP2_I8MM) features |= MOX_CPU_I8MM;
     return features;
 }
 

@@ -5,7 +5,10 @@
 enum {
     MOX_CPU_AVX2 = 1 << 0,   /* with FMA, F16C and BMI2 */
     MOX_CPU_AVX512 = 1 << 1, /* F, BW, VL, DQ */
-    MOX_CPU_VNNI = 1 << 2    /* AVX-512 VNNI and GFNI */
+    MOX_CPU_VNNI = 1 << 2,   /* AVX-512 VNNI and GFNI */
+    MOX_CPU_NEON = 1 << 3,
+    MOX_CPU_DOTPROD = 1 << 4, /* with NEON */
+    MOX_CPU_I8MM = 1 << 5     /* with both */
 };
 
 unsigned mox_cpu_features(void);

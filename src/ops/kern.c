@@ -4,6 +4,8 @@
 #include "base/cpu.h"
 #if defined(__x86_64__)
 #include "ops/x86/x86.h"
+#elif defined(__aarch64__)
+#include "ops/arm/arm.h"
 #endif
 
 #include <string.h>
@@ -18,6 +20,10 @@ static const struct {
     {"avx2", MOX_CPU_AVX2},
     {"avx512", MOX_CPU_AVX512},
     {"avx512vnni", MOX_CPU_VNNI},
+#elif defined(__aarch64__)
+    {"neon", MOX_CPU_NEON},
+    {"dotprod", MOX_CPU_DOTPROD},
+    {"i8mm", MOX_CPU_I8MM},
 #endif
 };
 
@@ -42,6 +48,8 @@ void mox_kern_init(mox_kern *k, int level)
 #undef MOX_KERN_INIT
 #if defined(__x86_64__)
     mox_kern_init_x86(k, level);
+#elif defined(__aarch64__)
+    mox_kern_init_arm(k, level);
 #else
     (void)level;
 #endif

@@ -20,7 +20,10 @@ typedef struct mox_probe_kern {
 /* What products with stored weights use at this level and precision. */
 void mox_probe_kern_init(mox_probe_kern *k, int level, mox_precision precision);
 
-/* The loops of ops/ref; those of the levels are with their processor family. */
+/* Overlays the loops of one level, which are with their processor family. */
+typedef void mox_probe_kern_init_fn(mox_probe_kern *k, mox_precision precision);
+
+/* The loops of ops/ref. */
 uint64_t mox_probe_read_ref(const void *p, int64_t n);
 uint64_t mox_probe_multiply_ref(int64_t rounds);
 enum { MOX_PROBE_REF_MACS = 8 };

@@ -3,12 +3,18 @@
 
 Public headers get only include/ and no feature macros, as C11 with -Wpedantic and,
 where the compiler can, as C++; the headers of src get what the library is built with."""
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
-LEVEL = ["-DMOX_LEVEL=3", "-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
-         "-mavx512vnni", "-mgfni"]
+# The headers of the vector kernels are compiled for the highest level of this machine's family.
+LEVELS = {
+    "x86": ["-DMOX_LEVEL=3", "-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
+            "-mavx512vnni", "-mgfni"],
+    "arm": ["-DMOX_LEVEL=3", "-march=armv8.2-a+dotprod+i8mm"],
+}
+FAMILY = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
 
 
@@ -31,8 +37,11 @@ def main():
         jobs.append(("c++", ["-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{include}"], name))
     for header in sorted(src.rglob("*.h")):
         flags = ["-std=c11", "-D_GNU_SOURCE", "-DMOX_BUILDING", f"-I{include}", f"-I{src}", *WARNINGS]
-        if header.parent.name == "x86":  # these belong to a level
-            flags += [*LEVEL, "-O1", "-Wno-unused-function"]  # without -O intrinsics are macros that warn
+        folder = header.parent.name
+        if folder in LEVELS and folder != FAMILY or folder == "simd" and not FAMILY:
+            continue
+        if folder in LEVELS or folder == "simd":
+            flags += [*LEVELS[FAMILY], "-O1", "-Wno-unused-function"]  # without -O intrinsics are macros that warn
         jobs.append(("c", flags, str(header.relative_to(src))))
     has_cxx = subprocess.run([*cc, "-x", "c++", "-fsyntax-only", "-"], input="", text=True,
                              capture_output=True).returncode == 0

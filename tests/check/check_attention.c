@@ -84,7 +84,8 @@ static float *attend(const problem *p, cache_shape s) { return attend_parts(p, s
 static double value_scale(const problem *p)
 {
     double max = 0.0;
-    for (int64_t i = 0; i < p->kv_len * p->kv_heads * p->v_dim; i++) max = fmax(max, fabs((double)p->v[i]));
+    for (int64_t i = 0; i < p->kv_len * p->kv_heads * p->v_dim; i++)
+        if (fabs((double)p->v[i]) > max) max = fabs((double)p->v[i]);
     return max;
 }
 

@@ -378,7 +378,7 @@ static void softmax_sentinel(const mox_attn_softmax_args *a, int64_t begin, int6
     for (int64_t r = begin; r < end; r++) {
         float *x = a->scores + r * a->stride;
         double max = -1e30, sum = 0.0;
-        for (int64_t p = 0; p < a->n_keys; p++) max = fmax(max, (double)x[p]);
+        for (int64_t p = 0; p < a->n_keys; p++) max = (double)x[p] > max ? (double)x[p] : max;
         for (int64_t p = 0; p < a->n_keys; p++) sum += exp((double)x[p] - max);
         for (int64_t p = 0; p < a->n_keys; p++) x[p] = (float)(exp((double)x[p] - max) / sum);
     }
@@ -388,7 +388,7 @@ static void softmax_max_overwritten(const mox_attn_softmax_args *a, int64_t begi
     for (int64_t r = begin; r < end; r++) { /* one slot for the maximum and then the sum, read too late */
         float *x = a->scores + r * a->stride;
         double slot = -INFINITY, sum = 0.0;
-        for (int64_t p = 0; p < a->n_keys; p++) slot = fmax(slot, (double)x[p]);
+        for (int64_t p = 0; p < a->n_keys; p++) slot = (double)x[p] > slot ? (double)x[p] : slot;
         for (int64_t p = 0; p < a->n_keys; p++) sum += exp((double)x[p] - slot);
         const double max = slot;
         slot = sum;

@@ -98,7 +98,10 @@ void mox_attention_merge_ref(const mox_attention_args *a, int64_t begin, int64_t
         const mox_span *s = mox_split_span(a, row, &p);
         float *out = a->out + s->row0 * a->out_stride + h * a->out_head_stride;
         double max = a->sinks ? (double)a->sinks[h] : -INFINITY, weight[MOX_ATTENTION_PIECES];
-        for (int64_t i = 0; i < p.n; i++) max = fmax(max, (double)mox_part_of(a, row, h, i)[0]);
+        for (int64_t i = 0; i < p.n; i++) { /* not fmax, which stops gcc 12 for ARM */
+            const double top = (double)mox_part_of(a, row, h, i)[0];
+            if (top > max || isnan(max)) max = top;
+        }
         double denom = a->sinks && max > -INFINITY ? exp((double)a->sinks[h] - max) : 0.0;
         for (int64_t i = 0; i < p.n; i++) {
             const float *part = mox_part_of(a, row, h, i);

@@ -22,11 +22,6 @@
 
 enum {
     CHUNK = 2 * VBYTES,
-#if MOX_LEVEL == 1
-    BLOCK_MAX = 4, /* 4 sums and 4 totals of 8 rows in 16 registers */
-#else
-    BLOCK_MAX = 12,
-#endif
     FEW_MAX = 6 /* tokens that dot products take, tiles beyond: they are not worth filling for fewer */
 };
 
@@ -86,17 +81,6 @@ static inline block block_of(int64_t n, int64_t token)
 
 /* ---- preparing ---- */
 
-ALWAYS_INLINE void store_bytes(int8_t *out, vi x) /* the low byte of every lane */
-{
-#if MOX_LEVEL == 1
-    const vi low = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0C080400));
-    const int32_t words[2] = {_mm256_extract_epi32(low, 0), _mm256_extract_epi32(low, 4)};
-    memcpy(out, words, 8);
-#else
-    _mm_storeu_si128((void *)out, _mm512_cvtepi32_epi8(x));
-#endif
-}
-
 /* One unit: planes[p][unit] of signed bytes, the first the most significant. */
 ALWAYS_INLINE void quantize_unit(const float *x, int unit, int planes, int8_t out[2][64], float *scale, float *sum)
 {
@@ -112,15 +96,9 @@ ALWAYS_INLINE void quantize_unit(const float *x, int unit, int planes, int8_t ou
     for (int i = 0; i < unit; i += LANES) {
         const vf v = vf_load(x + i);
         check = vf_fma(v, vf_zero(), check); /* NaN when an element is not finite */
-#if MOX_LEVEL == 1
-        const vi q = _mm256_cvtps_epi32(vf_mul(v, factor));
-        total = _mm256_add_epi32(total, q);
-        const vi high = _mm256_srai_epi32(_mm256_add_epi32(q, vi_set(128)), 8);
-#else
-        const vi q = _mm512_cvtps_epi32(vf_mul(v, factor));
-        total = _mm512_add_epi32(total, q);
-        const vi high = _mm512_srai_epi32(_mm512_add_epi32(q, vi_set(128)), 8);
-#endif
+        const vi q = vf_to_int(vf_mul(v, factor));
+        total = vi_add(total, q);
+        const vi high = vi_sar(vi_add(q, vi_set(128)), 8);
         if (planes == 2) store_bytes(out[0] + i, high);
         store_bytes(out[planes - 1] + i, q); /* the low byte, as a signed number: what high was rounded for */
     }
@@ -157,7 +135,10 @@ static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
         for (int k = 0; k < p->planes; k++) {
             int8_t *out = (int8_t *)token + k * p->cols_padded;
             const int64_t at = u * p->unit, in_chunk = at % CHUNK, chunk = at - in_chunk;
-            if (p->nibble) split_even_odd(planes[k], p->unit, out + chunk + in_chunk / 2, out + chunk + VBYTES + in_chunk / 2);
+            if (p->nibble && CHUNK < 64 && p->unit > CHUNK) /* a unit of 64 columns is more than one chunk */
+                for (int i = 0; i < p->unit; i += CHUNK)
+                    split_even_odd(planes[k] + i, CHUNK, out + at + i, out + at + i + VBYTES);
+            else if (p->nibble) split_even_odd(planes[k], p->unit, out + chunk + in_chunk / 2, out + chunk + VBYTES + in_chunk / 2);
             else memcpy(out + at, planes[k], (size_t)p->unit);
         }
     }

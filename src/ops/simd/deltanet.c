@@ -57,7 +57,7 @@ ALWAYS_INLINE void conv_block(const mox_conv1d_silu_args *a, int64_t width, int6
         float *out = a->out + t * a->out_stride + c0;
         int64_t c = 0;
         if (t + 1 < a->n) /* the next row is far away */
-            for (int64_t p = 0; p < n_c; p += 16) _mm_prefetch((const char *)(rows[past] + a->x_stride + p), _MM_HINT_T0);
+            for (int64_t p = 0; p < n_c; p += 16) prefetch_first(rows[past] + a->x_stride + p);
         for (; c + LANES <= n_c; c += LANES) conv_step(rows, width, taps, out, c, LANES);
         if (c < n_c) conv_step(rows, width, taps, out, c, n_c - c);
     }
@@ -195,18 +195,18 @@ static void turn(const float *const rows[LANES], int64_t n, float *out, int64_t 
         for (int l = 0; l < LANES; l++) out[i * stride + l] = rows[l][i];
 }
 
-/* out[l][lane] = sum_i x[i][lane] y[i][l] for LANES values of l; lines of x, y and out
+/* out[l][lane] = sum_i x[i][lane] y[i][l] for CHAINS values of l; lines of x, y and out
  * are x_stride, TOKENS and out_stride apart. */
 static void products(const float *x, int64_t x_stride, const float *y, int64_t n, float *out, int64_t out_stride)
 {
-    vf sum[LANES];
-    for (int l = 0; l < LANES; l++) sum[l] = vf_zero();
+    vf sum[CHAINS];
+    for (int l = 0; l < CHAINS; l++) sum[l] = vf_zero();
     for (int64_t i = 0; i < n; i++) {
         const vf v = vf_load(x + i * x_stride);
 #pragma GCC unroll 16
-        for (int l = 0; l < LANES; l++) sum[l] = vf_fma(v, vf_set(y[i * TOKENS + l]), sum[l]);
+        for (int l = 0; l < CHAINS; l++) sum[l] = vf_fma(v, vf_set(y[i * TOKENS + l]), sum[l]);
     }
-    for (int l = 0; l < LANES; l++) vf_store(out + l * out_stride, sum[l]);
+    for (int l = 0; l < CHAINS; l++) vf_store(out + l * out_stride, sum[l]);
 }
 
 static void chunk_begin(chunk *c, const mox_gdn_args *a, int64_t h, int64_t t0, int64_t n)
@@ -221,7 +221,7 @@ static void chunk_begin(chunk *c, const mox_gdn_args *a, int64_t h, int64_t t0, 
         turn(k + l, dk, c->k[0] + l, TOKENS);
         turn(q + l, dk, c->q[0] + l, TOKENS);
     }
-    for (int l = 0; l < TOKENS; l += LANES)
+    for (int l = 0; l < TOKENS; l += CHAINS)
         for (int i = 0; i < TOKENS; i += LANES) {
             products(c->k[0] + i, TOKENS, c->k[0] + l, dk, c->solve[l] + i, TOKENS);
             products(c->k[0] + i, TOKENS, c->q[0] + l, dk, c->read[l] + i, TOKENS);
@@ -257,7 +257,7 @@ static void chunk_block(const chunk *c, int64_t n, float *s, int64_t dk, const f
                         int64_t out_stride, int64_t n_rows)
 {
     _Alignas(64) float seen[TOKENS][LANES], known[TOKENS][LANES], u[TOKENS][LANES];
-    for (int l = 0; l < TOKENS; l += LANES) {
+    for (int l = 0; l < TOKENS; l += CHAINS) {
         products(s, LANES, c->k[0] + l, dk, seen[l], LANES);
         products(s, LANES, c->q[0] + l, dk, known[l], LANES);
     }

@@ -2,21 +2,37 @@
  * level that this object is compiled for.
  *
  * A level is a set of instructions of one processor family.  The folder of the family
- * gives the types vi and vf (VBYTES bytes as whole numbers and as LANES floats), the
- * functions on them and what a level prefers (level.h there); what follows from those
- * is here.  Kernels are static functions of one source, compiled once per level;
- * MOX_AT(name) gives the exported ones their suffix. */
+ * gives the types vi and vf (VBYTES bytes as whole numbers and as LANES floats),
+ * the functions on them and what a level prefers (level.h there):
+ *   CHAINS        sums that wait for nobody and stay in registers beside their operands
+ *   ROW_BLOCK     rows of 4-bit weights that one token meets at a time in the products of mla.c, 2 or 4
+ *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time, 1 or 2
+ *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
+ *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
+ *   SHARE, KCOLS  a vector has KCOLS columns of each of SHARE queries side by side (online.h),
+ *   DOT_KEYS      and meets this many keys at a time, 2 or 4
+ * What follows from those is here.  Kernels are static functions of one source, compiled
+ * once per level; MOX_AT(name) gives the exported ones their suffix. */
 #ifndef MOX_OPS_SIMD_LEVEL_H
 #define MOX_OPS_SIMD_LEVEL_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#define MOX_PASTE_(a, b) a##_##b
-#define MOX_PASTE(a, b) MOX_PASTE_(a, b)
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
+#if defined(__x86_64__)
 #include "ops/x86/level.h"
+#else
+#include "ops/arm/level.h"
+#endif
+
+/* Into the nearest cache, and into the next one. */
+ALWAYS_INLINE void prefetch_first(const void *p) { __builtin_prefetch(p, 0, 3); }
+ALWAYS_INLINE void prefetch_second(const void *p) { __builtin_prefetch(p, 0, 2); }
+
+/* The f16 number at p in every lane. */
+ALWAYS_INLINE vf vf_set_f16(const void *p)
+{
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return vf_set(f16_to_f32(half));
+}
 
 /* e^x to 2 ulp for |x| <= 87, anything beyond; NaN stays NaN. */
 ALWAYS_INLINE vf vf_exp_near(vf x)

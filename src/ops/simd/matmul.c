@@ -31,7 +31,7 @@ typedef struct product {
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
- * or two long rows at a time (rows.h), more tokens one row, so that the sums stay in
+ * or two long rows at a time (rows.h), more tokens ROWS_OF_MORE, so that the sums stay in
  * registers; each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
     static void name(const rows_in *in, int64_t begin, int64_t end, float *out)               \
@@ -66,14 +66,9 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define DEFINE_ALL_TOKENS(kind, LANES_OF)               \
     DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF)    \
     DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF)        \
+    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF) \
+    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF) \
     DEFINE_DOT_NIBBLES(kind##_4, ROWS_OF_MORE, 4, LANES_OF)
-#if MOX_LEVEL == 1
-#define ROWS_OF_MORE 1
-#else
-#define ROWS_OF_MORE 2
-#endif
 DEFINE_ALL_TOKENS(nibbles_i16, I16)
 DEFINE_ALL_TOKENS(nibbles_i16_plain, I16_PLAIN)
 DEFINE_ALL_TOKENS(nibbles_i8, I8)
@@ -142,7 +137,7 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
 
 /* ---- many tokens ---- */
 
-#if MOX_LEVEL == 1
+#if BLOCK_MAX == 4
 #define SWITCH_BLOCK(n, CALL)  \
     switch (n) {               \
     case 1: CALL(1); break;    \
@@ -173,7 +168,7 @@ static void multiply_block(const product *x, const code_tile *tile, block b, int
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
-    const bool wide = MOX_LEVEL < 3 && x->m->layout.bits == 8; /* with VNNI all codes are alike */
+    const bool wide = !DOT_ANY && x->m->layout.bits == 8;
     if (wide) {
 #define CALL(NT)                                                                                          \
     if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y);      \

@@ -11,7 +11,6 @@
 #include "ops/simd/decode.h"
 #include "ops/simd/online.h"
 #include "ops/simd/rows.h"
-#include "ops/simd/transpose.h"
 
 #include <assert.h>
 
@@ -19,12 +18,7 @@ enum {
     DEPTH = 256,       /* terms of a product at a time */
     TOKEN_BLOCK = 32,
     ABSORB_FEW = 2,    /* tokens for which codes are not brought into f32 first */
-    ACT_BYTES = 16384, /* prepared activations of few tokens */
-#if MOX_LEVEL == 1
-    ROWS_AT_ONCE = 2
-#else
-    ROWS_AT_ONCE = 4
-#endif
+    ACT_BYTES = 16384  /* prepared activations of few tokens */
 };
 
 /* One head: y[t, o] = sum_k x[t, k] W[k, o] over rows k (by_rows), or W[o, k] over columns. */
@@ -113,12 +107,12 @@ static void few_tokens(const head_product *h, const act_plan *p, const uint8_t *
     const rows_in in = {.m = &h->w, .p = p, .acts = acts, .row_bytes = mox_mat_row_bytes(&h->w.layout, h->w.cols),
                         .scale_bytes = mox_mat_scale_row_bytes(&h->w.layout, h->w.cols), .n_chunks = p->cols_padded / CHUNK,
                         .n_whole = p->cols / CHUNK};
-    float out[ROWS_AT_ONCE * 4];
+    float out[ROW_BLOCK * 4];
     int64_t row = begin;
     if (p->nibble && h->n == 1)
-        for (; row + ROWS_AT_ONCE <= end; row += ROWS_AT_ONCE) {
-            dot_nibbles_f32(ROWS_AT_ONCE, 1, &in, row, out);
-            for (int i = 0; i < ROWS_AT_ONCE; i++) h->y[row + i] = out[4 * i];
+        for (; row + ROW_BLOCK <= end; row += ROW_BLOCK) {
+            dot_nibbles_f32(ROW_BLOCK, 1, &in, row, out);
+            for (int i = 0; i < ROW_BLOCK; i++) h->y[row + i] = out[4 * i];
         }
     for (; row < end; row++) {
         dot_rows(&in, row, h->n, out);
@@ -158,7 +152,7 @@ static void absorb_nibbles(const mox_mat *m, int64_t n_rows, const float *x, con
             const vf xi = vf_set(x[i]), s = vf_mul(vf_permute(load_numbers(scales, m->layout.scale_type, left), lanes), xi);
             bias = vf_fma(vf_permute(load_numbers(biases, m->layout.scale_type, left), lanes), xi, bias);
             const vi v = load_chunk(m->w + i * row_bytes, col / 2, row_bytes);
-            _mm_prefetch((const char *)next + i * VBYTES, _MM_HINT_T0);
+            prefetch_first(next + i * VBYTES);
 #pragma GCC unroll 8
             for (int j = 0; j < 8; j++) {
                 /* The top nibble would be a sign, so it is moved down by one place. */

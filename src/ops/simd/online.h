@@ -153,7 +153,7 @@ ALWAYS_INLINE void dot_keys(const int NV, const mox_dtype T, const float *q, con
         }
         for (int j = 0; k->next && c % 32 == 0 && j < DOT_KEYS; j++) /* few lines at a time: many would wait for each other */
             for (int64_t i = 0; i < column_at(T, 32); i += 64)
-                _mm_prefetch((const char *)k->next[j] + column_at(T, k->col + c) + i, _MM_HINT_T1);
+                prefetch_second(k->next[j] + column_at(T, k->col + c) + i);
 #pragma GCC unroll 4
         for (int v = 0; v < NV; v++) {
             const vf x = vf_load(q + v * Q_COLS * SHARE + c * SHARE);

@@ -15,56 +15,11 @@ enum { PAIRS = 128 }; /* that one pass over the heads turns */
 /* angle = r + quadrant * pi/2, for |angle| < 2^30. */
 ALWAYS_INLINE vf reduce(vf angle, vi *quadrant)
 {
-    const double two_over_pi = 0x1.45f306dc9c883p-1, high = 0x1.921fb54442d18p+0, low = 0x1.1a62633145c07p-54;
-#if MOX_LEVEL == 1
-    __m128i q[2];
-    __m128 r[2];
-    for (int i = 0; i < 2; i++) {
-        const __m256d x = _mm256_cvtps_pd(i ? _mm256_extractf128_ps(angle, 1) : _mm256_castps256_ps128(angle));
-        const __m256d n = _mm256_round_pd(_mm256_mul_pd(x, _mm256_set1_pd(two_over_pi)),
-                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m256d y = _mm256_fnmadd_pd(n, _mm256_set1_pd(high), x);
-        r[i] = _mm256_cvtpd_ps(_mm256_fnmadd_pd(n, _mm256_set1_pd(low), y));
-        q[i] = _mm256_cvtpd_epi32(n);
-    }
-    *quadrant = _mm256_set_m128i(q[1], q[0]);
-    return _mm256_set_m128(r[1], r[0]);
-#else
-    __m256i q[2];
-    __m256 r[2];
-    for (int i = 0; i < 2; i++) {
-        const __m512d x = _mm512_cvtps_pd(i ? _mm512_extractf32x8_ps(angle, 1) : _mm512_castps512_ps256(angle));
-        const __m512d n = _mm512_roundscale_pd(_mm512_mul_pd(x, _mm512_set1_pd(two_over_pi)),
-                                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m512d y = _mm512_fnmadd_pd(n, _mm512_set1_pd(high), x);
-        r[i] = _mm512_cvtpd_ps(_mm512_fnmadd_pd(n, _mm512_set1_pd(low), y));
-        q[i] = _mm512_cvtpd_epi32(n);
-    }
-    *quadrant = _mm512_inserti64x4(_mm512_castsi256_si512(q[0]), q[1], 1);
-    return _mm512_insertf32x8(_mm512_castps256_ps512(r[0]), r[1], 1);
-#endif
-}
-
-/* a where bit 0 of n is clear, b where it is set. */
-ALWAYS_INLINE vf choose_odd(vf a, vf b, vi n)
-{
-#if MOX_LEVEL == 1
-    return _mm256_blendv_ps(a, b, vf_bits(vi_shl(n, 31)));
-#else
-    return _mm512_mask_mov_ps(a, _mm512_test_epi32_mask(n, vi_set(1)), b);
-#endif
+    return vf_reduce(angle, 0x1.45f306dc9c883p-1, 0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, quadrant);
 }
 
 /* x with its sign turned where bit 1 of n is set. */
-ALWAYS_INLINE vf turn_sign(vf x, vi n)
-{
-    const vi sign = vi_shl(vi_and(n, vi_set(2)), 30);
-#if MOX_LEVEL == 1
-    return vf_bits(_mm256_xor_si256(vi_bits(x), sign));
-#else
-    return vf_bits(_mm512_xor_si512(vi_bits(x), sign));
-#endif
-}
+ALWAYS_INLINE vf turn_sign(vf x, vi n) { return vf_bits(vi_xor(vi_bits(x), vi_shl(vi_and(n, vi_set(2)), 30))); }
 
 ALWAYS_INLINE void sine_cosine(vf angle, vf *sine, vf *cosine)
 {
@@ -76,8 +31,8 @@ ALWAYS_INLINE void sine_cosine(vf angle, vf *sine, vf *cosine)
     vf c = vf_fma(z, vf_set(2.443315711809948e-5f), vf_set(-1.388731625493765e-3f));
     c = vf_fma(z, c, vf_set(4.166664568298827e-2f));
     c = vf_fma(vf_mul(z, z), c, vf_fma(z, vf_set(-0.5f), vf_set(1.0f)));
-    *sine = turn_sign(choose_odd(s, c, n), n);
-    *cosine = turn_sign(choose_odd(c, s, n), vi_add(n, vi_set(1)));
+    *sine = turn_sign(vf_choose_odd(s, c, n), n);
+    *cosine = turn_sign(vf_choose_odd(c, s, n), vi_add(n, vi_set(1)));
 }
 
 /* cosine[j], sine[j] of pair first + j, times mscale, j < n; whole vectors are written. */

@@ -83,7 +83,7 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
         vi lanes = vi_lanes_shr(unit_shift - 3); /* units of lanes of 8 columns */
 #pragma GCC unroll 1 /* unrolled it is slower from memory */
-        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> unit_shift))) {
+        for (int64_t c = c0; c < end; c++, lanes = next_units(lanes, c - c0, unit_shift)) {
             vi low[RB_MAX], high[RB_MAX];
 #pragma GCC unroll 4
             for (int r = 0; r < RB; r++) {
@@ -218,7 +218,7 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
         vi lanes = vi_lanes_shr(unit_shift - 3); /* units of lanes of 8 columns */
 #pragma GCC unroll 1
-        for (int64_t c = c0; c < end; c++, lanes = vi_add(lanes, vi_set(CHUNK >> unit_shift))) {
+        for (int64_t c = c0; c < end; c++, lanes = next_units(lanes, c - c0, unit_shift)) {
             vi v[RB_MAX];
             for (int r = 0; r < RB; r++) {
                 v[r] = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)

@@ -8,7 +8,6 @@
 #define MOX_OPS_SIMD_TILE_H
 
 #include "ops/simd/acts.h"
-#include "ops/simd/transpose.h"
 #include "ops/simd/decode.h"
 
 enum { PANEL = 2048, PANEL_F32 = 512 };
@@ -97,19 +96,6 @@ static void fill_f32(f32_tile *tile, const mox_mat *m, int64_t row, int64_t n_ro
 
 /* ---- multiplying ---- */
 
-/* acc += the products of LANES rows with one broadcast word. */
-ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *word, const bool wide)
-{
-#if MOX_LEVEL == 3 && defined(__GNUC__)
-    (void)wide;
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(codes), "m"(*(const int32_t(*)[1])(const void *)word));
-    return acc;
-#else
-    const vi x = vi_set((int32_t)mox_load_u32(word));
-    return wide ? vi_dot_wide(acc, codes, x) : vi_dot(acc, codes, x);
-#endif
-}
-
 /* The weights of the next tile, which lie behind those of this one: fetched into the
  * second cache while the first block of tokens is multiplied. */
 typedef struct next_tile {
@@ -141,7 +127,7 @@ ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const bool WID
             for (int64_t w = 0; w < words; w++, x += 4 * NT) {
                 const vi c = vi_load(codes + w * VBYTES);
 #pragma GCC unroll 12
-                for (int t = 0; t < NT; t++) i[t] = dot_broadcast(i[t], c, x + 4 * t, WIDE);
+                for (int t = 0; t < NT; t++) i[t] = dot_broadcast(i[t], c, x, t, NT, WIDE);
             }
         }
         const vf s = vf_load(tile->scale + u * LANES), b = vf_load(tile->bias + u * LANES);

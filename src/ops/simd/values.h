@@ -13,11 +13,7 @@
 enum {
     STRIP_VECTORS = 2,
     STRIP = STRIP_VECTORS * LANES, /* columns at a time */
-#if MOX_LEVEL == 1
-    STRIP_ROWS = 4 /* 8 sums, 2 of v and a weight in 16 registers */
-#else
-    STRIP_ROWS = 8
-#endif
+    STRIP_ROWS = CHAINS / STRIP_VECTORS
 };
 
 /* A strip of columns of v, and the weights. */
@@ -66,7 +62,7 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
     for (int64_t j = j0; j < j1; j++) {
         vf v[STRIP_VECTORS];
         load_strip(T, WHOLE, s->rows[j], s->col, s->n_cols, v);
-        if (s->next && r == 0) _mm_prefetch((const char *)s->next[j] + ahead, _MM_HINT_T1);
+        if (s->next && r == 0) prefetch_second(s->next[j] + ahead);
 #pragma GCC unroll 8
         for (int i = 0; i < NR; i++) {
             const vf w = vf_set(p[i * s->p_row + j]);
@@ -97,9 +93,7 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
 static void add_rows(const strip *s, int64_t r, int64_t r1, int64_t j0, int64_t j1, float *to, int64_t stride,
                      const float *shrink)
 {
-#if MOX_LEVEL > 1
-    MOX_ADD_BLOCKS(8)
-#endif
+    if (STRIP_ROWS >= 8) MOX_ADD_BLOCKS(8)
     MOX_ADD_BLOCKS(4)
     MOX_ADD_BLOCKS(2)
     MOX_ADD_BLOCKS(1)

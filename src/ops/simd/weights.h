@@ -10,34 +10,6 @@
 
 #include <math.h>
 
-/* n <= LANES numbers of type t (BF16, F16 or F32); the rest of the vector is 0. */
-ALWAYS_INLINE vf load_numbers(const uint8_t *p, mox_dtype t, int64_t n)
-{
-    if (n >= LANES) return t == MOX_DT_BF16 ? vf_load_bf16(p) : t == MOX_DT_F16 ? vf_load_f16(p) : vf_load_at(p);
-#if MOX_LEVEL == 1
-    if (t == MOX_DT_F32) {
-        uint8_t bytes[4 * LANES] = {0};
-        memcpy(bytes, p, (size_t)n * 4);
-        return vf_load_at(bytes);
-    }
-    __m128i halves;
-    if (n == 4) { /* rows of 768 columns end so */
-        halves = _mm_loadl_epi64((const void *)p);
-    } else {
-        uint16_t numbers[8] = {0};
-        memcpy(numbers, p, (size_t)n * 2);
-        halves = _mm_loadu_si128((const void *)numbers);
-    }
-    return t == MOX_DT_BF16 ? vf_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16)) : _mm256_cvtph_ps(halves);
-#else
-    const __mmask16 mask = (__mmask16)((1u << n) - 1);
-    if (t == MOX_DT_F32) return _mm512_maskz_loadu_ps(mask, p);
-    const __m256i halves = _mm256_maskz_loadu_epi16(mask, p);
-    if (t == MOX_DT_F16) return _mm512_cvtph_ps(halves);
-    return vf_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-#endif
-}
-
 /* Scales (or biases) of the units [first, first + LANES) of a row, where `share` (1 or
  * 2) units share a stored number; units at and beyond n_units give 0. */
 ALWAYS_INLINE vf load_units(const uint8_t *row, mox_dtype t, int share, int64_t first, int64_t n_units)
@@ -62,7 +34,7 @@ static inline void unpack_codes(const uint8_t *row, int bits, int64_t col, int64
     for (int64_t i = 0; i < n; i += 8, at += bits) {
         uint64_t word = 0;
         memcpy(&word, row + at, at + 8 <= row_bytes ? 8 : (size_t)(row_bytes - at));
-        const uint64_t codes = _pdep_u64(word, mask);
+        const uint64_t codes = spread_codes(word, bits, mask);
         memcpy(out + i, &codes, 8);
     }
 }
@@ -88,13 +60,7 @@ ALWAYS_INLINE vf load_elements(const uint8_t *row, mox_mat_kind kind, int64_t co
     const vi code = vi_load_u8_wide(row + col);
     const vi low = vi_shl(vi_and(code, vi_set(0x7F)), 20), sign = vi_shl(vi_and(code, vi_set(0x80)), 24);
     const vf value = vf_mul(vf_bits(low), vf_set(0x1p120f));
-#if MOX_LEVEL == 1
-    const vi nan = _mm256_cmpeq_epi32(vi_and(code, vi_set(0x7F)), vi_set(0x7F));
-    return vf_bits(_mm256_or_si256(_mm256_or_si256(vi_bits(value), sign), nan));
-#else
-    const __mmask16 nan = _mm512_cmpeq_epi32_mask(vi_and(code, vi_set(0x7F)), vi_set(0x7F));
-    return vf_bits(_mm512_mask_set1_epi32(_mm512_or_si512(vi_bits(value), sign), nan, -1));
-#endif
+    return vf_bits(vi_ones_where_equal(vi_or(vi_bits(value), sign), vi_and(code, vi_set(0x7F)), vi_set(0x7F)));
 }
 
 #endif

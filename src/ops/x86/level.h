@@ -7,6 +7,9 @@
 #ifndef MOX_OPS_X86_LEVEL_H
 #define MOX_OPS_X86_LEVEL_H
 
+#include "ops/simd/inline.h"
+#include "tensor/dtype.h"
+
 #include <immintrin.h>
 
 #if MOX_LEVEL == 1
@@ -19,11 +22,27 @@
 #error "MOX_LEVEL is not set"
 #endif
 
+/* Codes of 4 bits as bytes, in the order of columns. */
+ALWAYS_INLINE __m128i split_nibbles(__m128i v)
+{
+    const __m128i mask = _mm_set1_epi8(15);
+    return _mm_unpacklo_epi8(_mm_and_si128(v, mask), _mm_and_si128(_mm_srli_epi16(v, 4), mask));
+}
+ALWAYS_INLINE float f16_to_f32(uint16_t x) { return _cvtsh_ss(x); }
+/* Eight codes of some bits each, in the low bits of a word, as bytes; mask has those bits
+ * of every byte. */
+ALWAYS_INLINE uint64_t spread_codes(uint64_t word, int bits, uint64_t mask)
+{
+    (void)bits;
+    return _pdep_u64(word, mask);
+}
+
 #if MOX_LEVEL == 1
 
 typedef __m256i vi;
 typedef __m256 vf;
-enum { LANES = 8, VBYTES = 32 };
+enum { LANES = 8, VBYTES = 32, CHAINS = 8, ROW_BLOCK = 2, ROWS_OF_MORE = 1, DOT_ANY = 0 };
+#define BLOCK_MAX 4 /* 4 sums and 4 totals of 8 rows in 16 registers */
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
 ALWAYS_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
@@ -41,11 +60,12 @@ ALWAYS_INLINE vf vf_permute(vf x, vi index) { return _mm256_permutevar8x32_ps(x,
 ALWAYS_INLINE vf vf_from_int(vi x) { return _mm256_cvtepi32_ps(x); }
 ALWAYS_INLINE vf vf_bits(vi x) { return _mm256_castsi256_ps(x); }
 ALWAYS_INLINE vi vi_bits(vf x) { return _mm256_castps_si256(x); }
+ALWAYS_INLINE vi vf_to_int(vf x) { return _mm256_cvtps_epi32(x); } /* to nearest, ties to even */
 ALWAYS_INLINE vf vf_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* x * 2^n for whole n in [-126, 127]; infinite for 128. */
 ALWAYS_INLINE vf vf_scale2(vf x, vf n)
 {
-    const vi e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    const vi e = _mm256_slli_epi32(_mm256_add_epi32(vf_to_int(n), _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(x, _mm256_castsi256_ps(e));
 }
 ALWAYS_INLINE float vf_max_of(vf x)
@@ -67,10 +87,30 @@ ALWAYS_INLINE vi vi_set8(int8_t x) { return _mm256_set1_epi8(x); }
 ALWAYS_INLINE vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
 ALWAYS_INLINE void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
 ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+ALWAYS_INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+ALWAYS_INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 ALWAYS_INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_shl(vi x, int n) { return _mm256_slli_epi32(x, n); }
+ALWAYS_INLINE vi vi_sar(vi x, int n) { return _mm256_srai_epi32(x, n); } /* keeps the sign */
 ALWAYS_INLINE vi vi_shr4(vi x) { return _mm256_srli_epi32(x, 4); }
 ALWAYS_INLINE vi vi_high_nibbles(vi x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi8(15)); }
+
+/* LANES codes of 4 bits, one per lane. */
+ALWAYS_INLINE vi load_nibbles(const uint8_t *p)
+{
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm256_cvtepu8_epi32(split_nibbles(_mm_cvtsi32_si128(word)));
+}
+/* The low byte of every lane. */
+ALWAYS_INLINE void store_bytes(int8_t *out, vi x)
+{
+    const vi low = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0C080400));
+    const int32_t words[2] = {_mm256_extract_epi32(low, 0), _mm256_extract_epi32(low, 4)};
+    memcpy(out, words, 8);
+}
+/* x, with all bits set in the lanes where a equals b. */
+ALWAYS_INLINE vi vi_ones_where_equal(vi x, vi a, vi b) { return vi_or(x, _mm256_cmpeq_epi32(a, b)); }
 
 /* The first n lanes, 0 < n; the rest is 0 or not written.  Memory behind them is not touched. */
 ALWAYS_INLINE vi vi_first(int64_t n)
@@ -86,11 +126,48 @@ ALWAYS_INLINE void vf_store_n(float *p, vf x, int64_t n)
     if (n >= LANES) vf_store(p, x);
     else _mm256_maskstore_ps(p, vi_first(n), x);
 }
+/* n <= LANES numbers of type t (BF16, F16 or F32) at any address; the rest of the vector is 0. */
+ALWAYS_INLINE vf load_numbers(const uint8_t *p, mox_dtype t, int64_t n)
+{
+    if (n >= LANES) return t == MOX_DT_BF16 ? vf_load_bf16(p) : t == MOX_DT_F16 ? vf_load_f16(p) : vf_load_at(p);
+    if (t == MOX_DT_F32) {
+        uint8_t bytes[4 * LANES] = {0};
+        memcpy(bytes, p, (size_t)n * 4);
+        return vf_load_at(bytes);
+    }
+    __m128i halves;
+    if (n == 4) { /* rows of 768 columns end so */
+        halves = _mm_loadl_epi64((const void *)p);
+    } else {
+        uint16_t numbers[8] = {0};
+        memcpy(numbers, p, (size_t)n * 2);
+        halves = _mm_loadu_si128((const void *)numbers);
+    }
+    return t == MOX_DT_BF16 ? vf_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16)) : _mm256_cvtph_ps(halves);
+}
 ALWAYS_INLINE vf vf_swap_pairs(vf x) { return _mm256_permute_ps(x, 0xB1); } /* 1 0 3 2 ... */
 /* Bit l: lane l is above the limit (NaN is not). */
 ALWAYS_INLINE unsigned vf_above(vf x, vf limit) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, limit, _CMP_GT_OQ)); }
 /* v where x is above the limit, else 0. */
 ALWAYS_INLINE vf vf_where_above(vf v, vf x, vf limit) { return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_GT_OQ), v); }
+/* a where bit 0 of n is clear, b where it is set. */
+ALWAYS_INLINE vf vf_choose_odd(vf a, vf b, vi n) { return _mm256_blendv_ps(a, b, vf_bits(vi_shl(n, 31))); }
+/* x - n (high + low) in double, where n = round(x per) is below 2^31. */
+ALWAYS_INLINE vf vf_reduce(vf x, double per, double high, double low, vi *n)
+{
+    __m128i q[2];
+    __m128 r[2];
+    for (int i = 0; i < 2; i++) {
+        const __m256d wide = _mm256_cvtps_pd(i ? _mm256_extractf128_ps(x, 1) : _mm256_castps256_ps128(x));
+        const __m256d whole = _mm256_round_pd(_mm256_mul_pd(wide, _mm256_set1_pd(per)),
+                                              _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m256d rest = _mm256_fnmadd_pd(whole, _mm256_set1_pd(high), wide);
+        r[i] = _mm256_cvtpd_ps(_mm256_fnmadd_pd(whole, _mm256_set1_pd(low), rest));
+        q[i] = _mm256_cvtpd_epi32(whole);
+    }
+    *n = _mm256_set_m128i(q[1], q[0]);
+    return _mm256_set_m128(r[1], r[0]);
+}
 /* v, with every NaN made the quiet one of its sign. */
 ALWAYS_INLINE vf vf_plain_nan(vf v)
 {
@@ -133,12 +210,32 @@ ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4]
         _mm_storeu_ps(rows[4 + e] + i, _mm256_extractf128_ps(x[e], 1));
     }
 }
+/* A square of LANES x LANES words of 32 bits, in registers. */
+ALWAYS_INLINE void transpose(vi r[LANES])
+{
+    vi a[8], b[8];
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        a[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+        b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+    }
+}
 
 #else
 
 typedef __m512i vi;
 typedef __m512 vf;
-enum { LANES = 16, VBYTES = 64 };
+enum { LANES = 16, VBYTES = 64, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_MORE = 2, DOT_ANY = MOX_LEVEL >= 3 };
+#define BLOCK_MAX 12
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 ALWAYS_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
@@ -156,6 +253,7 @@ ALWAYS_INLINE vf vf_permute(vf x, vi index) { return _mm512_permutexvar_ps(index
 ALWAYS_INLINE vf vf_from_int(vi x) { return _mm512_cvtepi32_ps(x); }
 ALWAYS_INLINE vf vf_bits(vi x) { return _mm512_castsi512_ps(x); }
 ALWAYS_INLINE vi vi_bits(vf x) { return _mm512_castps_si512(x); }
+ALWAYS_INLINE vi vf_to_int(vf x) { return _mm512_cvtps_epi32(x); }
 ALWAYS_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 ALWAYS_INLINE vf vf_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
 ALWAYS_INLINE float vf_max_of(vf x) { return _mm512_reduce_max_ps(x); }
@@ -172,8 +270,11 @@ ALWAYS_INLINE vi vi_set8(int8_t x) { return _mm512_set1_epi8(x); }
 ALWAYS_INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 ALWAYS_INLINE void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
 ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+ALWAYS_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+ALWAYS_INLINE vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 ALWAYS_INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_shl(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
+ALWAYS_INLINE vi vi_sar(vi x, int n) { return _mm512_srai_epi32(x, (unsigned)n); }
 ALWAYS_INLINE vi vi_shr4(vi x) { return _mm512_srli_epi32(x, 4); }
 ALWAYS_INLINE vi vi_high_nibbles(vi x)
 {
@@ -183,6 +284,13 @@ ALWAYS_INLINE vi vi_high_nibbles(vi x)
     return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
 #endif
 }
+
+ALWAYS_INLINE vi load_nibbles(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(split_nibbles(_mm_loadl_epi64((const void *)p)));
+}
+ALWAYS_INLINE void store_bytes(int8_t *out, vi x) { _mm_storeu_si128((void *)out, _mm512_cvtepi32_epi8(x)); }
+ALWAYS_INLINE vi vi_ones_where_equal(vi x, vi a, vi b) { return _mm512_mask_set1_epi32(x, _mm512_cmpeq_epi32_mask(a, b), -1); }
 
 ALWAYS_INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
 ALWAYS_INLINE vf vf_load_n(const float *p, int64_t n)
@@ -194,11 +302,36 @@ ALWAYS_INLINE void vf_store_n(float *p, vf x, int64_t n)
     if (n >= LANES) vf_store(p, x);
     else _mm512_mask_storeu_ps(p, first_lanes(n), x);
 }
+ALWAYS_INLINE vf load_numbers(const uint8_t *p, mox_dtype t, int64_t n)
+{
+    if (n >= LANES) return t == MOX_DT_BF16 ? vf_load_bf16(p) : t == MOX_DT_F16 ? vf_load_f16(p) : vf_load_at(p);
+    const __mmask16 mask = first_lanes(n);
+    if (t == MOX_DT_F32) return _mm512_maskz_loadu_ps(mask, p);
+    const __m256i halves = _mm256_maskz_loadu_epi16(mask, p);
+    if (t == MOX_DT_F16) return _mm512_cvtph_ps(halves);
+    return vf_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
 ALWAYS_INLINE vf vf_swap_pairs(vf x) { return _mm512_permute_ps(x, 0xB1); }
 ALWAYS_INLINE unsigned vf_above(vf x, vf limit) { return _mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ); }
 ALWAYS_INLINE vf vf_where_above(vf v, vf x, vf limit)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ), v);
+}
+ALWAYS_INLINE vf vf_choose_odd(vf a, vf b, vi n) { return _mm512_mask_mov_ps(a, _mm512_test_epi32_mask(n, vi_set(1)), b); }
+ALWAYS_INLINE vf vf_reduce(vf x, double per, double high, double low, vi *n)
+{
+    __m256i q[2];
+    __m256 r[2];
+    for (int i = 0; i < 2; i++) {
+        const __m512d wide = _mm512_cvtps_pd(i ? _mm512_extractf32x8_ps(x, 1) : _mm512_castps512_ps256(x));
+        const __m512d whole = _mm512_roundscale_pd(_mm512_mul_pd(wide, _mm512_set1_pd(per)),
+                                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m512d rest = _mm512_fnmadd_pd(whole, _mm512_set1_pd(high), wide);
+        r[i] = _mm512_cvtpd_ps(_mm512_fnmadd_pd(whole, _mm512_set1_pd(low), rest));
+        q[i] = _mm512_cvtpd_epi32(whole);
+    }
+    *n = _mm512_inserti64x4(_mm512_castsi256_si512(q[0]), q[1], 1);
+    return _mm512_insertf32x8(_mm512_castps256_ps512(r[0]), r[1], 1);
 }
 ALWAYS_INLINE vf vf_plain_nan(vf v)
 {
@@ -256,6 +389,32 @@ ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4]
         _mm_storeu_ps(rows[12 + e] + i, _mm512_extractf32x4_ps(x[e], 3));
     }
 }
+ALWAYS_INLINE void transpose(vi r[LANES])
+{
+    vi a[16];
+    for (int i = 0; i < 8; i++) {
+        a[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        a[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+        r[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+        r[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+        r[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        a[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        a[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0xdd);
+    }
+}
 
 #endif
 
@@ -285,9 +444,6 @@ ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
 }
 ALWAYS_INLINE void vf_store_sum4(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, vf_sum4(a, b, c, d)); }
 ALWAYS_INLINE float vf_sum(vf x) { return _mm_cvtss_f32(vf_sum4(x, vf_zero(), vf_zero(), vf_zero())); }
-
-ALWAYS_INLINE void prefetch_first(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }  /* into the first cache */
-ALWAYS_INLINE void prefetch_second(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); } /* into the second */
 
 /* x, in a register: keeps a compiler from loading it again for every use. */
 ALWAYS_INLINE vi vi_kept(vi x)
@@ -325,14 +481,6 @@ ALWAYS_INLINE void store_dots(const int n, vf acc[4][DOT_KEYS], bool add, float 
     }
 }
 
-/* The f16 number at p in every lane. */
-ALWAYS_INLINE vf vf_set_f16(const void *p)
-{
-    uint16_t half;
-    memcpy(&half, p, sizeof half);
-    return vf_set(_cvtsh_ss(half));
-}
-
 /* ORDERED columns, so that of each eight the even ones come first, then the odd ones. */
 enum { ORDERED = LANES };
 ALWAYS_INLINE void vf_order_columns(const float *x, float *out)
@@ -350,6 +498,14 @@ ALWAYS_INLINE vi vi_lanes_shr(int n)
 #else
     return _mm512_srl_epi32(vi_load(lanes), _mm_cvtsi32_si128(n));
 #endif
+}
+
+/* A chunk of 2 VBYTES columns has 8 in each lane; which unit of 2^shift columns each lane
+ * belongs to, from the units of the chunk before (a chunk is whole units here). */
+ALWAYS_INLINE vi next_units(vi before, int64_t chunk, int shift)
+{
+    (void)chunk;
+    return vi_add(before, vi_set(2 * VBYTES >> shift));
 }
 
 /* acc + the sums of four products u8 * s8 in each lane.  Without VNNI two products
@@ -398,6 +554,22 @@ ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
 #else
     const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
     return vi_dot(vi_add(acc, vi_shl(high, 4)), vi_and(unsigned8, vi_set8(15)), signed8);
+#endif
+}
+
+/* acc += the products of LANES rows with word t of n, the same for every row.
+ * wide: codes may be 128 and more. */
+ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *words, int t, int n, const bool wide)
+{
+    (void)n;
+#if MOX_LEVEL == 3 && defined(__GNUC__)
+    (void)wide;
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(codes), "m"(*(const int32_t(*)[1])(const void *)(words + 4 * t)));
+    return acc;
+#else
+    int32_t word;
+    memcpy(&word, words + 4 * t, 4);
+    return wide ? vi_dot_wide(acc, codes, vi_set(word)) : vi_dot(acc, codes, vi_set(word));
 #endif
 }
 

@@ -5,26 +5,9 @@
  * and leave registers for their operands at every level. */
 #include "ops/x86/probe.h"
 
-#include "ops/simd/level.h"
+#include "ops/simd/read.h"
 
 enum { SUMS = 12 };
-
-static uint64_t read_all(const void *p, int64_t n)
-{
-    const char *at = p;
-    vi a = vi_zero(), b = a, c = a, d = a;
-    for (int64_t i = 0; i < n; i += 4 * VBYTES) {
-        a = vi_add(a, vi_load(at + i));
-        b = vi_add(b, vi_load(at + i + VBYTES));
-        c = vi_add(c, vi_load(at + i + 2 * VBYTES));
-        d = vi_add(d, vi_load(at + i + 3 * VBYTES));
-    }
-    int32_t lanes[LANES];
-    vi_store(lanes, vi_add(vi_add(a, b), vi_add(c, d)));
-    uint64_t sum = 0;
-    for (int i = 0; i < LANES; i++) sum += (uint64_t)(uint32_t)lanes[i];
-    return sum;
-}
 
 #define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 

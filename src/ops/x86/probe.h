@@ -4,7 +4,6 @@
 
 #include "ops/probe.h"
 
-typedef void mox_probe_kern_init_fn(mox_probe_kern *k, mox_precision precision);
 mox_probe_kern_init_fn mox_probe_kern_init_avx2, mox_probe_kern_init_avx512, mox_probe_kern_init_avx512vnni;
 
 #endif
