@@ -16,9 +16,9 @@ enum {
 
 /* Memory must be asked early, in its own order, by a prefetch that walks through the rows
  * of a block one after the other.  Four short rows make a block that fits the first cache.
- * Longer ones would need more lines on their way there than the processor has buffers for
- * (14 GB/s at best), so they are taken by twos and fetched into the second cache, from
- * where the processor's own prefetch follows two streams. */
+ * Long rows gain nothing from a prefetch into that one, at any distance: it seems that too
+ * few lines can be on their way there.  They are taken by twos, into the second cache
+ * (bench/results/cpu.md). */
 ALWAYS_INLINE void prefetch_rows(const int RB, const uint8_t *w, int64_t at)
 {
     if (RB == 4) prefetch_first(w + 4 * SHORT_ROW + at);
@@ -53,7 +53,7 @@ ALWAYS_INLINE vi load_chunk(const uint8_t *row, int64_t at, int64_t row_bytes)
 }
 
 /* RB neighbouring rows from `row` on, NT tokens: out[r][t], to be summed over its lanes.
- * PLAIN: groups of 64 with scales in BF16 and whole chunks, as most files have them.  */
+ * PLAIN: groups of 64 with scales in BF16 and whole chunks, as most files have them. */
 ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, const bool PLAIN, const rows_in *in,
                                  int64_t row, vf out[][4])
 {
@@ -82,13 +82,13 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
         }
         const int64_t end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
         vi lanes = vi_lanes_shr(unit_shift - 3); /* units of lanes of 8 columns */
-#pragma GCC unroll 1 /* unrolled it is slower from memory */
+#pragma GCC unroll 1 /* as in the prototype, where unrolling was slower from memory */
         for (int64_t c = c0; c < end; c++, lanes = next_units(lanes, c - c0, unit_shift)) {
             vi low[RB_MAX], high[RB_MAX];
 #pragma GCC unroll 4
             for (int r = 0; r < RB; r++) {
                 const vi v = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
-                                                 : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
+                                                              : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
                 prefetch_rows(RB, w, (c * RB + r) * VBYTES);
                 low[r] = vi_and(v, vi_set8(15));
                 high[r] = vi_high_nibbles(v);
@@ -222,7 +222,7 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
             vi v[RB_MAX];
             for (int r = 0; r < RB; r++) {
                 v[r] = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
-                                           : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
+                                                        : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
                 prefetch_rows(RB, w, (c * RB + r) * VBYTES);
             }
             for (int t = 0; t < NT; t++) {
