@@ -49,7 +49,8 @@ extern "C" {
     X(MOX_E_STATE, -9, "the sequence cannot return to that position")            \
     X(MOX_E_NUMERIC, -10, "the model produced numbers that are not finite")      \
     X(MOX_E_DEVICE, -11, "the device failed")                                    \
-    X(MOX_E_LIMIT, -12, "it would take too long")
+    X(MOX_E_LIMIT, -12, "it would take too long")                                \
+    X(MOX_E_REFUSED, -13, "the chat template refuses these messages")
 
 typedef enum mox_status {
 #define MOX_STATUS_ENUM(name, value, text) name = value,

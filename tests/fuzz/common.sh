@@ -19,6 +19,7 @@ parser_of() {
     index) echo src/format/index.c ;;
     safetensors) echo src/format/safetensors.c ;;
     split) echo src/text/scan.c ;;
+    template) (cd "$root" && ls src/text/template*.c src/text/region.c) ;;
     tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/text/json_reader.c ;;
     *) echo "no parser is known for target $1" >&2; return 1 ;;
     esac
