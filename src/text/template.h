@@ -24,7 +24,7 @@
 #define MOX_TEXT_TEMPLATE_H
 
 #include "base/err.h"
-#include "moxie/text.h"
+#include "moxie/chat.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,13 +56,6 @@ typedef struct mox_template_opts { /* zero: the default in brackets */
     int32_t utc_offset_s;
 } mox_template_opts;
 
-typedef struct mox_prompt { /* zero-initialise; release with mox_prompt_free */
-    char *text;             /* terminated */
-    size_t n;
-    mox_text_span *plain; /* the untrusted bytes, as mox_tokenizer_encode_mixed takes them */
-    size_t n_plain;
-} mox_prompt;
-
 /* Renders t with variables, of which no two may have the same name.  opts may be NULL.
  *
  * MOX_E_REFUSED  the template itself refused with raise_exception: err has its words
@@ -72,6 +65,5 @@ typedef struct mox_prompt { /* zero-initialise; release with mox_prompt_free */
  * MOX_E_ARG      two variables of one name */
 mox_status mox_template_render(const mox_template *t, const mox_template_var *vars, size_t n_vars,
                                const mox_template_opts *opts, mox_prompt *out, mox_err *err);
-void mox_prompt_free(mox_prompt *p);
 
 #endif
