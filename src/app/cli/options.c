@@ -27,7 +27,9 @@ enum {
     VERSION = 1 << 5,
     BENCH = 1 << 6,
     SYNTH = 1 << 7,
-    COMPUTES = RUN | LOGITS | EVAL, /* commands that run the model on something given */
+    CHAT = 1 << 8,
+    REPLIES = RUN | CHAT,
+    COMPUTES = REPLIES | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH,    /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT,
     ALL = WITH_MODEL | SYNTH | VERSION,
@@ -36,6 +38,7 @@ enum {
 const mox_cli_command mox_cli_commands[] = {
     {"run", "continue a prompt", "moxie run [-m MODEL] --raw -p TEXT | -f FILE | - [options]", mox_cli_run, .bit = RUN,
      .takes_dash = true},
+    {"chat", "talk with a model", "moxie chat [-m MODEL] [options]", mox_cli_chat_command, .bit = CHAT},
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
@@ -114,24 +117,29 @@ static const option_def table[N_OPTIONS] = {
                      .help = "recognise special tokens written in the text"},
     [OPT_DECODE] = {"decode", 0, KIND_SWITCH, .commands = TOKENIZE,
                     .help = "the other way: token ids (between blanks, or a JSON array) to text"},
-    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = RUN,
+    [OPT_SYSTEM] = {"system", 's', KIND_TEXT, "TEXT", .commands = CHAT, .help = "the system prompt"},
+    [OPT_THINK] = {"think", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = CHAT,
+                   .help = "whether the model thinks before it replies; auto is its own habit"},
+    [OPT_THINK_BUDGET] = {"think-budget", 0, KIND_NUMBER, "N", 0, 1e9, .commands = CHAT,
+                          .help = "end its thinking after N tokens (default: no limit)"},
+    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = REPLIES,
                         .help = "stop after N tokens (default: when the context is full)"},
-    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = RUN,
+    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = REPLIES,
                   .help = "temperature; 0 always takes the likeliest token (default: the model's)"},
-    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = RUN,
+    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = REPLIES,
                    .help = "choose among the N likeliest tokens; 0 is off (default: the model's)"},
-    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = RUN,
+    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
                    .help = "choose among the likeliest tokens that hold X of the probability; 0 and 1 are off "
                            "(default: the model's)"},
-    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = RUN,
+    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
                    .help = "drop tokens less likely than X times the likeliest; 0 is off (default: the model's)"},
-    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = RUN,
+    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = REPLIES,
                   .help = "start of the random numbers (default: a new one each time; --json names it)"},
-    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = RUN,
+    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = REPLIES,
                             .help = "make the last 64 tokens less likely; 1 is off (default: the model's)"},
-    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = RUN,
+    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
                               .help = "lower the logits of the last 64 tokens by X, once each"},
-    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = RUN,
+    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
                                .help = "lower them by X for each time they occurred"},
     [OPT_CHUNK] = {"chunk", 0, KIND_NUMBER, "N", 1, 1e9, true, .commands = LOGITS,
                    .help = "give the model N tokens at a time (default: all at once)"},
@@ -278,6 +286,20 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
         return false;
     }
     return false;
+}
+
+bool mox_cli_set(mox_cli_options *o, option_id id, const char *text)
+{
+    const option_value before = o->v[id];
+    if (set_value(o, (int)id, table[id].name, text, FROM_FLAG)) return true;
+    o->v[id] = before;
+    return false;
+}
+
+void mox_cli_unset(mox_cli_options *o, option_id id)
+{
+    o->v[id] = (option_value){0};
+    if (table[id].fallback) (void)set_value(o, (int)id, table[id].name, table[id].fallback, FROM_DEFAULT);
 }
 
 /* ---- environment ----------------------------------------------------------- */
@@ -452,35 +474,12 @@ void mox_cli_help(FILE *to)
     fputs("\n`moxie COMMAND --help` lists a command's options.\n", to);
 }
 
-/* Text folded at blanks into lines of at most 96 columns; a newline begins a line. */
-static void print_folded(FILE *to, const char *text, int indent)
-{
-    enum { COLUMNS = 96 };
-    int column = indent;
-    for (const char *p = text; *p;) {
-        if (*p == '\n') {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-            p++;
-        }
-        const int n = (int)strcspn(p, " \n");
-        if (column > indent && column + 1 + n > COLUMNS) {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-        }
-        column += fprintf(to, "%s%.*s", column > indent ? " " : "", n, p);
-        p += n;
-        p += *p == ' ';
-    }
-    fputc('\n', to);
-}
-
 void mox_cli_help_command(FILE *to, const mox_cli_command *c)
 {
-    enum { INDENT = 32 };
+    enum { INDENT = 32, HELP_COLUMNS = 96 };
     fprintf(to, "moxie %s: %s\n\nusage: %s\n\n", c->name, c->summary, c->usage);
     if (c->more) {
-        print_folded(to, c->more, 0);
+        mox_cli_print_folded(to, c->more, 0, HELP_COLUMNS);
         fputc('\n', to);
     }
     for (int id = 0; id < N_OPTIONS; id++) {
@@ -493,7 +492,7 @@ void mox_cli_help_command(FILE *to, const mox_cli_command *c)
                        d->fallback ? d->fallback : "", d->fallback ? ")" : "");
         fprintf(to, "%-*s", INDENT, left);
         if (strlen(left) >= INDENT) fprintf(to, "\n%*s", INDENT, "");
-        print_folded(to, text, INDENT);
+        mox_cli_print_folded(to, text, INDENT, HELP_COLUMNS);
     }
     fputs("\nEvery option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.\n", to);
 }

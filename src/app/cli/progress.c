@@ -15,19 +15,32 @@ void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total
                             .last = now, .total = total, .unit = "tok", .rate_unit = "t/s", .per_unit = 1.0};
 }
 
-static void format_line(const mox_cli_progress *p, int64_t done, double now, char *out, size_t size)
+static void format_left(double seconds, char *out, size_t size)
+{
+    const long long left = (long long)(seconds < 1e9 ? seconds + 0.5 : 1e9);
+    if (left < 60) (void)snprintf(out, size, " %llds left", left);
+    else if (left < 3600) (void)snprintf(out, size, " %lldm%02llds left", left / 60, left % 60);
+    else (void)snprintf(out, size, " %lldh%02lldm left", left / 3600, left / 60 % 60);
+}
+
+/* As much of it as goes into that many columns: the rate goes first, the words next. */
+static void format_line(const mox_cli_progress *p, int64_t done, double now, int columns, char *out, size_t size)
 {
     const double seconds = now - p->started;
-    const double rate = seconds > 0.0 ? (double)done / seconds : 0.0;
+    const double rate = seconds > 0.0 ? (double)done / seconds : 0.0, shown = rate / p->per_unit;
     const int digits = p->per_unit > 1.0 ? 1 : 0;
-    int n = snprintf(out, size, "%s %.*f/%.*f %s", p->what, digits, (double)done / p->per_unit, digits,
-                     (double)p->total / p->per_unit, p->unit);
-    if (rate <= 0.0 || n < 0 || (size_t)n >= size) return;
-    const double eta = (double)(p->total - done) / rate;
-    const long long left = (long long)(eta < 1e9 ? eta + 0.5 : 1e9);
-    if (left < 60) (void)snprintf(out + n, size - (size_t)n, " %.1f %s eta %llds", rate / p->per_unit, p->rate_unit, left);
-    else (void)snprintf(out + n, size - (size_t)n, " %.1f %s eta %lldm%02llds", rate / p->per_unit, p->rate_unit, left / 60,
-                        left % 60);
+    char count[64], speed[48] = "", left[48] = "";
+    (void)snprintf(count, sizeof count, "%.*f/%.*f", digits, (double)done / p->per_unit, digits, (double)p->total / p->per_unit);
+    if (rate > 0.0) {
+        (void)snprintf(speed, sizeof speed, " %.*f %s", shown < 100.0 ? 1 : 0, shown, p->rate_unit);
+        format_left((double)(p->total - done) / rate, left, sizeof left);
+    }
+    if (snprintf(out, size, "%s %s %s%s%s", p->what, count, p->unit, speed, left) < columns) return;
+    if (snprintf(out, size, "%s %s %s%s", p->what, count, p->unit, left) < columns) return;
+    if (snprintf(out, size, "%s%s", count, left) < columns) return;
+    if (snprintf(out, size, "%s", count) < columns) return;
+    if (snprintf(out, size, "%d%%", (int)(100.0 * (double)done / (double)p->total)) < columns) return;
+    out[0] = '\0';
 }
 
 void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total)
@@ -40,11 +53,10 @@ void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total)
     const double wait = !p->redraw ? line_every_s : p->drawn ? bar_every_s : bar_after_s;
     if (now - p->last < wait) return;
     p->last = now;
-    char line[128];
-    format_line(p, done, now, line, sizeof line);
+    char line[256];
+    format_line(p, done, now, p->redraw ? mox_cli_stderr_columns() : (int)sizeof line, line, sizeof line);
     if (p->redraw) {
-        /* one column less than there is: a full line would wrap */
-        fprintf(stderr, "\r%.*s\x1b[K", mox_cli_stderr_columns() - 1, line);
+        fprintf(stderr, "\r%s\x1b[K", line); /* never a full line: it would wrap */
         p->drawn = true;
     } else {
         fprintf(stderr, "moxie: %s\n", line);

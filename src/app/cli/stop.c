@@ -2,6 +2,7 @@
 #include "app/cli/stop.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/tty.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +12,10 @@ static volatile sig_atomic_t asked;
 
 static void on_signal(int number)
 {
-    if (asked) _exit(EXIT_SIGNAL + number);
+    if (asked) {
+        mox_cli_tty_restore();
+        _exit(EXIT_SIGNAL + number);
+    }
     asked = number;
     mox_cancel_raise(&flag);
 }
@@ -29,3 +33,9 @@ void mox_cli_stop_catch(void)
 
 mox_cancel *mox_cli_stop_flag(void) { return &flag; }
 int mox_cli_stop_signal(void) { return asked; }
+
+void mox_cli_stop_forget(void)
+{
+    flag.raised = 0;
+    asked = 0;
+}

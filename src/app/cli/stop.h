@@ -12,5 +12,7 @@ void mox_cli_stop_catch(void);
 /* For mox_step_opts.  Commands may raise it too. */
 mox_cancel *mox_cli_stop_flag(void);
 int mox_cli_stop_signal(void); /* the signal that asked, 0 when none did */
+/* What was asked is done: the next signal is a first one again. */
+void mox_cli_stop_forget(void);
 
 #endif
