@@ -35,6 +35,7 @@ typedef struct mox_reply mox_reply;
 typedef struct mox_reply_opts {
     mox_call_format format;
     bool thinking;       /* the prompt has opened a thinking block */
+    uint64_t id_seed;         /* goes into the ids of calls */
     mox_json_text tools;      /* names and parameter types of what may be called; may be absent */
     mox_part_fn *on_part; /* may be NULL */
     void *on_part_user;
@@ -48,6 +49,9 @@ mox_status mox_reply_push(mox_reply *r, const char *text, size_t n, mox_err *err
 /* No more text comes.  complete: the model ended by itself, so a missing closing tag is
  * forgiven; otherwise it was cut off, and a call that is not whole stays text. */
 mox_status mox_reply_finish(mox_reply *r, bool complete, mox_err *err);
+
+/* The text of a special token is one that the format, or thinking, is written in. */
+bool mox_reply_is_marker(mox_call_format format, const char *text, size_t n);
 
 bool mox_reply_is_thinking(const mox_reply *r); /* inside an open thinking block */
 void mox_reply_get_message(const mox_reply *r, mox_message *out);
