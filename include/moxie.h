@@ -156,6 +156,10 @@ MOX_API void mox_seq_reset(mox_seq *s);
  * otherwise answer MOX_E_STATE and stay as they are. */
 MOX_API mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err);
 
+/* Returns to the longest part of tokens[0, n), n > 0, that the sequence holds already and can
+ * return to, short of the last token; says how many tokens that is. */
+MOX_API int64_t mox_seq_reuse(mox_seq *s, const int32_t *tokens, int64_t n);
+
 /* The longest length <= n that mox_seq_cut would accept. */
 MOX_API int64_t mox_seq_cut_point(const mox_seq *s, int64_t n);
 

@@ -52,13 +52,22 @@ typedef struct mox_json_text { /* JSON text; n bytes, text NULL: not there */
     size_t n;
 } mox_json_text;
 
+/* A text with the parts in which special tokens are text. */
+typedef struct mox_marked_text {
+    const char *text;
+    size_t n;
+    const mox_text_span *plain; /* in order */
+    size_t n_plain;
+} mox_marked_text;
+
 /* What was sampled for a message of the conversation, byte for byte: it stands in the
  * prompt again instead of what the template would write for that message, wherever both
  * mean the same. */
 typedef struct mox_said {
-    int64_t message; /* its index in messages */
-    const char *text;
-    size_t n;
+    int64_t message;      /* its index in messages */
+    const char *opening;  /* the end of the prompt that it was sampled from, */
+    size_t n_opening;     /*   from that prompt's generation_at on */
+    mox_marked_text text; /* see mox_turn_get_said */
 } mox_said;
 
 typedef struct mox_chat_request {
@@ -72,6 +81,12 @@ typedef struct mox_chat_request {
     int64_t unix_time_s;  /* what templates take for the present */
     int32_t utc_offset_s;
 } mox_chat_request;
+
+/* Takes a JSON text of messages apart, which is an array or an object with one as "messages":
+ * calls each with a message's role and its text, as it is written there.  MOX_E_ARG when it is
+ * something else, MOX_E_FORMAT when it is no JSON; name is where it is from, for the sentence. */
+typedef mox_status mox_message_fn(void *user, const char *role, mox_json_text message, mox_err *err);
+MOX_API mox_status mox_messages_each(const char *name, mox_json_text messages, mox_message_fn *each, void *user, mox_err *err);
 
 typedef struct mox_prompt { /* zero-initialise; release with mox_prompt_free */
     char *text;             /* terminated */
@@ -138,7 +153,8 @@ typedef struct mox_turn_opts {
     int64_t max_tokens;    /* of the reply; the caller sees to it that the context has room */
     int64_t think_budget;  /* tokens of thinking, after which it is closed; -1: no limit */
     bool thinking;         /* of the prompt */
-    mox_json_text tools;        /* of the request */
+    mox_json_text tools;   /* of the request */
+    uint64_t call_seed;    /* makes the ids of tool calls unlike those of other replies */
     const char *const *stops; /* stop strings: the text ends before the first of them */
     int32_t n_stops;
     mox_part_fn *on_part;  /* may be NULL */
@@ -165,8 +181,8 @@ MOX_API mox_status mox_turn_end(mox_turn *turn, mox_stop why, mox_err *err);
 MOX_API void mox_turn_get_message(const mox_turn *turn, mox_message *out);
 /* Every id that was chosen, the one that ended the reply included. */
 MOX_API const int32_t *mox_turn_tokens(const mox_turn *turn, int64_t *n);
-/* The bytes of those ids but for the ending one: a mox_said of the next request. */
-MOX_API const char *mox_turn_said(const mox_turn *turn, size_t *n);
+/* The bytes of those ids but for the ending one, for a mox_said; borrowed from the turn. */
+MOX_API void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out);
 /* How many of them were spent on thinking. */
 MOX_API int64_t mox_turn_thinking_tokens(const mox_turn *turn);
 /* The message as a JSON object for the next request's messages.  The caller frees it with

@@ -96,6 +96,7 @@ static mox_status reserve_sequences(mox_context *c, mox_err *err)
     if (!mox_mul_i64(c->n_seqs, 1 + n_saved, &n_states) || !mox_mul_i64(n_states, floats, &state_floats)) state_floats = -1;
     MOX_TRY(reserve(c, &c->seqs, c->n_seqs, sizeof *c->seqs, false, "sequences", err));
     MOX_TRY(reserve(c, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, false, "sequences", err));
+    MOX_TRY(reserve(c, &c->timelines, c->n_seqs * c->n_ctx, sizeof *c->timelines, false, "sequences", err));
     MOX_TRY(reserve(c, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, false, "sequences", err));
     MOX_TRY(reserve(c, &c->states, state_floats, sizeof *c->states, true, "recurrent states", err));
     c->state_bytes = state_floats * (int64_t)sizeof *c->states;
@@ -103,6 +104,7 @@ static mox_status reserve_sequences(mox_context *c, mox_err *err)
     for (int64_t i = 0; i < c->n_seqs; i++) {
         mox_seq *s = &c->seqs[i];
         s->context = c;
+        s->tokens = c->timelines + i * c->n_ctx;
         s->pages = c->page_tables + i * c->pages_per_seq;
         s->checkpoints = c->checkpoints + i * n_saved;
         s->state = state;
@@ -163,6 +165,7 @@ void mox_context_destroy(mox_context **context)
     mox_free(c->free_pages);
     mox_free(c->seqs);
     mox_free(c->page_tables);
+    mox_free(c->timelines);
     mox_free(c->checkpoints);
     mox_free_pages(c->states, (size_t)c->state_bytes);
     mox_free(c->tokens);

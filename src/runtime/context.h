@@ -35,6 +35,7 @@ struct mox_seq {
     int64_t length;
     int64_t pending;  /* tokens that the running step has added so far */
     bool touched;     /* the running step has begun to change the recurrent state */
+    int32_t *tokens;  /* [n_ctx]; those of length count, and of pending while a step runs */
     int32_t *pages;   /* [pages_per_seq] */
     int64_t n_pages;
     float *state;     /* [recurrent_floats] */
@@ -58,7 +59,7 @@ struct mox_context {
     int64_t n_free_pages;
 
     mox_seq *seqs; /* [n_seqs] */
-    int32_t *page_tables;
+    int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
     float *states;
     mox_expert_store experts;

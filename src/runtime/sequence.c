@@ -82,6 +82,17 @@ static void return_to(mox_seq *s, int64_t n)
     release_pages(s, n);
 }
 
+int64_t mox_seq_reuse(mox_seq *s, const int32_t *tokens, int64_t n)
+{
+    assert(!s->context->stepping);
+    int64_t same = 0;
+    while (same < n && same < s->length && s->tokens[same] == tokens[same]) same++;
+    if (same == n) same--; /* its logits are wanted, and nobody has kept them */
+    const int64_t at = mox_seq_cut_point(s, same);
+    if (at < s->length) return_to(s, at);
+    return at;
+}
+
 mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err)
 {
     if (s->context->stepping) return mox_fail(err, MOX_E_ARG, "a sequence cannot be cut while a step is running");
@@ -172,6 +183,7 @@ mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err)
                 if (page > 0) memset((unsigned char *)k->data + s->pages[p] * page, 0, (size_t)page);
         }
     }
+    for (int64_t i = 0; i < n; i++) s->tokens[s->length + i] = -1; /* no token */
     s->length += n;
     mox_seq_checkpoint(s);
     return MOX_OK;

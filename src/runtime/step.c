@@ -173,7 +173,9 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
         const int64_t n = next_batch(c, segs, n_segs, &n_spans);
         MOX_TRY(run_batch(c, segs, n, n_spans, opts, err));
         for (int64_t i = 0; i < n_spans; i++) {
-            mox_seq *s = segs[c->span_segment[i]].seq;
+            const mox_segment *g = &segs[c->span_segment[i]];
+            mox_seq *s = g->seq;
+            memcpy(s->tokens + s->length + s->pending, g->tokens + s->pending, (size_t)c->spans[i].n * sizeof *s->tokens);
             s->pending += c->spans[i].n;
             if ((s->length + s->pending) % MOX_GRID == 0) mox_seq_save(s, s->length + s->pending);
         }

@@ -10,7 +10,7 @@
 #define MOX_TEXT_ADDED_H
 
 #include "moxie/text.h"
-#include "text/buffer.h"
+#include "base/buffer.h"
 #include "text/unicode.h"
 
 enum { MOX_ADDED_BYTES_MAX = 1024 };

@@ -13,7 +13,7 @@
 #define MOX_TEXT_JSON_READER_H
 
 #include "base/err.h"
-#include "text/buffer.h"
+#include "base/buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

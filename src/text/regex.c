@@ -8,7 +8,7 @@
 #include "text/regex.h"
 
 #include "base/alloc.h"
-#include "text/buffer.h"
+#include "base/buffer.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

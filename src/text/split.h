@@ -6,7 +6,7 @@
 #ifndef MOX_TEXT_SPLIT_H
 #define MOX_TEXT_SPLIT_H
 
-#include "text/buffer.h"
+#include "base/buffer.h"
 #include "text/regex.h"
 #include "text/scan.h"
 #include "text/unicode.h"

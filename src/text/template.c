@@ -54,6 +54,10 @@ int32_t mox_template_name(const mox_template *t, const char *p, size_t n)
     return -1;
 }
 
+bool mox_template_mentions(const mox_template *t, const char *name) { return mox_template_name(t, name, strlen(name)) >= 0; }
+
+bool mox_template_contains(const mox_template *t, const char *bytes) { return memmem(t->text, t->n, bytes, strlen(bytes)) != NULL; }
+
 static mox_status parse(mox_template *t, mox_err *err)
 {
     mox_region region = {0}; /* of the tokens, which only the parser needs */
@@ -245,6 +249,10 @@ static mox_status render(mox_render *r, const mox_template_var *vars, size_t n_v
     MOX_TRY(add_variables(r, vars, n_vars));
     MOX_TRY(mox_frame_push(r, r->t->scope, &r->frame));
     r->out = b;
+    r->prompt = b;
+    if (r->opts.n_written > 0) memset(r->opts.written, 0, r->opts.n_written * sizeof *r->opts.written);
+    const int32_t messages = mox_template_name(r->t, "messages", strlen("messages"));
+    if (messages >= 0 && r->context[messages].type == MOX_TV_LIST) r->messages = r->context[messages].u.list;
     return mox_exec(r, r->t->body, &flow);
 }
 

@@ -38,6 +38,11 @@ typedef struct mox_template mox_template;
 mox_status mox_template_open(mox_template **out, const char *name, const char *text, size_t n, mox_err *err);
 void mox_template_close(mox_template **t);
 
+/* The template's text mentions a variable, filter or function of that name. */
+bool mox_template_mentions(const mox_template *t, const char *name);
+/* It has those bytes somewhere. */
+bool mox_template_contains(const mox_template *t, const char *bytes);
+
 /* What a template sees under a name. */
 typedef struct mox_template_var {
     const char *name; /* NULL: json is an object, and each of its fields is a variable */
@@ -54,6 +59,10 @@ typedef struct mox_template_opts { /* zero: the default in brackets */
     int32_t depth_max;             /* evaluations inside each other [600] */
     int64_t unix_time_s;           /* for strftime_now; 0 is 1970 */
     int32_t utc_offset_s;
+    /* Where in the prompt each element of the variable `messages` was written: the output of
+     * the turn of a loop whose item it was.  Empty for those that no such loop wrote.  [n_written] */
+    mox_text_span *written;
+    size_t n_written;
 } mox_template_opts;
 
 /* Renders t with variables, of which no two may have the same name.  opts may be NULL.

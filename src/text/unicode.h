@@ -7,7 +7,7 @@
 #define MOX_TEXT_UNICODE_H
 
 #include "base/err.h"
-#include "text/buffer.h"
+#include "base/buffer.h"
 #include "text/utf8.h"
 
 #include <stddef.h>

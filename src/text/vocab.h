@@ -9,7 +9,7 @@
 #define MOX_TEXT_VOCAB_H
 
 #include "base/err.h"
-#include "text/buffer.h"
+#include "base/buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

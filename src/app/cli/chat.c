@@ -5,11 +5,9 @@
  * the reply is written it ends the reply, which stays.  From a pipe every line is a
  * message, and the exit code is that of the first thing that failed. */
 #include "app/cli/commands.h"
-#include "app/cli/input.h"
 #include "app/cli/line.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
-#include "app/cli/progress.h"
 #include "app/cli/screen.h"
 #include "app/cli/slash.h"
 #include "app/cli/stats.h"
@@ -60,26 +58,6 @@ static void greet(const mox_cli_chat *c, bool color)
 
 /* ---- one reply --------------------------------------------------------------- */
 
-typedef struct watching {
-    mox_cli_progress progress;
-    mox_cli_screen screen;
-} watching;
-
-static void on_progress(void *user, int64_t n_done, int64_t n_total)
-{
-    watching *w = user;
-    w->progress.total = n_total;
-    mox_cli_progress_update(&w->progress, n_done, n_total);
-}
-
-static void on_part(void *user, mox_part part, int32_t call, const char *text, size_t n)
-{
-    watching *w = user;
-    mox_cli_progress_end(&w->progress);
-    mox_cli_screen_part(&w->screen, part, call, text, n);
-    if (mox_cli_output_failed()) mox_cancel_raise(mox_cli_stop_flag()); /* nobody reads it */
-}
-
 static void show_stats(const mox_cli_chat *c, bool color)
 {
     char line[MOX_CLI_STATS_BYTES];
@@ -88,27 +66,28 @@ static void show_stats(const mox_cli_chat *c, bool color)
     if (line[0]) mox_cli_aside(color, line);
 }
 
-/* fresh: the last message is not yet part of what was said; it goes when there is no
- * reply.  EXIT_OK also when the reply was stopped. */
-static int reply(mox_cli_chat *c, bool fresh, bool color)
+/* n_before: the messages without the one that is answered; where there is no reply, they
+ * are what is left.  EXIT_OK also when the reply was stopped. */
+static int reply(mox_cli_chat *c, size_t n_before, bool color)
 {
-    watching w;
-    mox_cli_progress_start(&w.progress, "prompt", 0, c->options.v[OPT_QUIET].on);
-    mox_cli_screen_begin(&w.screen, color);
-    const mox_cli_reply_events events = {.part = on_part, .part_user = &w, .progress = on_progress, .progress_user = &w};
+    mox_cli_screen screen;
+    mox_turn *turn = NULL;
+    const mox_cli_sink sink = {.on_part = mox_cli_screen_part, .user = &screen, .quiet = c->options.v[OPT_QUIET].on};
+    mox_cli_screen_begin(&screen, color);
+    mox_cli_settings_reseed(&c->settings);
     mox_cli_tty_hide_keys(true);
-    const int code = mox_cli_reply(&c->session, &c->options, c->conversation, &events, &c->last);
-    mox_cli_progress_end(&w.progress);
-    mox_cli_screen_end(&w.screen);
+    const int code = mox_cli_conversation_reply(&c->conversation, &c->session, &c->settings, &sink, &turn, &c->last);
+    mox_cli_screen_end(&screen);
     mox_cli_tty_hide_keys(false);
     if (mox_cli_stop_signal() == SIGINT) mox_cli_stop_forget();
-    const bool nothing = code != EXIT_OK || (c->last.stop == MOX_STOP_CANCELLED && c->last.n_generated == 0);
-    if (nothing && fresh) (void)mox_cli_conversation_drop_exchange(c->conversation);
+    const bool dropped = !turn && n_before < c->conversation.n;
+    if (!turn) mox_cli_conversation_drop(&c->conversation, n_before);
+    mox_turn_destroy(&turn);
     if (code != EXIT_OK) return code;
     show_stats(c, color);
     c->n_replies++;
     mox_cli_stats_add(&c->sum, &c->last);
-    if (nothing && fresh) mox_cli_note("the message is dropped; Up brings it back");
+    if (dropped) mox_cli_note("your message is dropped; Up brings it back");
     return EXIT_OK;
 }
 
@@ -117,14 +96,14 @@ static int reply(mox_cli_chat *c, bool fresh, bool color)
 /* The files that were read, and the text behind them. */
 static int ask(mox_cli_chat *c, const char *text, size_t n)
 {
-    if (!c->attached) return mox_cli_conversation_ask(c->conversation, text, n);
+    if (!c->attached) return mox_cli_conversation_add(&c->conversation, "user", text, n);
     char *all = mox_realloc_array(c->attached, c->n_attached + n + 1, 1);
     if (!all) {
         mox_cli_say("out of memory for the message");
         return EXIT_FULL;
     }
     memcpy(all + c->n_attached, text, n);
-    const int code = mox_cli_conversation_ask(c->conversation, all, c->n_attached + n);
+    const int code = mox_cli_conversation_add(&c->conversation, "user", all, c->n_attached + n);
     mox_free(all);
     c->attached = NULL;
     c->n_attached = 0;
@@ -141,7 +120,7 @@ static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool color, bool
         switch (mox_cli_slash(c, bytes + 1)) {
         case SLASH_DONE: return EXIT_OK;
         case SLASH_FAILED: return EXIT_USAGE;
-        case SLASH_REPLY: return reply(c, false, color);
+        case SLASH_REPLY: return reply(c, c->conversation.n, color);
         case SLASH_LEAVE: *leave = true; return EXIT_OK;
         }
     }
@@ -149,8 +128,9 @@ static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool color, bool
         bytes++;
         n--;
     }
+    const size_t n_before = c->conversation.n;
     const int code = ask(c, bytes, n);
-    return code == EXIT_OK ? reply(c, true, color) : code;
+    return code == EXIT_OK ? reply(c, n_before, color) : code;
 }
 
 /* ---- the command ------------------------------------------------------------- */
@@ -185,16 +165,18 @@ static int converse(mox_cli_chat *c, mox_cli_line *line, bool color)
     return worst;
 }
 
-/* The system prompt that the options name, if any. */
-static int begin(mox_cli_chat *c)
+static int prepare(mox_cli_chat *c)
 {
     const mox_cli_options *o = &c->options;
-    c->conversation = mox_cli_conversation_create();
-    if (!c->conversation) {
-        mox_cli_say("out of memory for the conversation");
-        return EXIT_FULL;
-    }
-    return o->v[OPT_SYSTEM].text ? mox_cli_conversation_set_system(c->conversation, o->v[OPT_SYSTEM].text) : EXIT_OK;
+    int code = mox_cli_session_find(&c->session, o);
+    if (code == EXIT_OK) code = mox_cli_conversation_begin(&c->conversation, o);
+    if (code == EXIT_OK && o->v[OPT_SYSTEM].text) code = mox_cli_slash_set_system(c, o->v[OPT_SYSTEM].text);
+    if (code == EXIT_OK) code = mox_cli_session_open_tokenizer(&c->session);
+    if (code == EXIT_OK) code = mox_cli_session_open_chat(&c->session, o);
+    if (code == EXIT_OK) code = mox_cli_session_open_model(&c->session, o);
+    if (code == EXIT_OK && !mox_cli_settings_read(&c->settings, o, c->session.model)) code = EXIT_USAGE;
+    if (code == EXIT_OK) code = mox_cli_session_open_context(&c->session, o, 0);
+    return code;
 }
 
 int mox_cli_chat_command(const mox_cli_options *o)
@@ -202,11 +184,7 @@ int mox_cli_chat_command(const mox_cli_options *o)
     mox_cli_chat c = {.options = *o};
     mox_cli_line *line = NULL;
     const bool color = mox_cli_use_color(o->v[OPT_COLOR].text);
-    int code = mox_cli_session_find(&c.session, o);
-    if (code == EXIT_OK) code = mox_cli_session_open_tokenizer(&c.session);
-    if (code == EXIT_OK) code = mox_cli_session_open_model(&c.session, o);
-    if (code == EXIT_OK) code = mox_cli_session_open_context(&c.session, o, 0);
-    if (code == EXIT_OK) code = begin(&c);
+    int code = prepare(&c);
     if (code == EXIT_OK) {
         mox_cli_tty_keep();
         line = mox_cli_line_open(color);
@@ -218,8 +196,9 @@ int mox_cli_chat_command(const mox_cli_options *o)
     }
     mox_cli_line_close(&line);
     mox_cli_tty_restore();
-    mox_cli_conversation_destroy(&c.conversation);
+    mox_cli_conversation_free(&c.conversation);
     mox_free(c.attached);
+    mox_free(c.system);
     mox_cli_session_close(&c.session);
     return code;
 }

@@ -1,99 +1,280 @@
-/* app/cli/conversation.c -- messages in the ChatML form, and one reply to them. */
+/* app/cli/conversation.c -- the messages of a chat, and prompts made of them. */
 #include "app/cli/conversation.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/input.h"
 #include "app/cli/message.h"
-#include "app/cli/stop.h"
 #include "base/alloc.h"
-#include "base/clock.h"
+#include "base/writer.h"
 
 #include <string.h>
+#include <time.h>
 
-struct mox_cli_conversation { char *system; char *text[1000]; int n; };
+static int out_of_memory(void)
+{
+    mox_cli_say("out of memory for the conversation");
+    return EXIT_FULL;
+}
 
-mox_cli_conversation *mox_cli_conversation_create(void) { return mox_alloc_array(1, sizeof(mox_cli_conversation)); }
-void mox_cli_conversation_clear(mox_cli_conversation *c) { while (c->n > 0) mox_free(c->text[--c->n]); }
-void mox_cli_conversation_destroy(mox_cli_conversation **c)
-{
-    if (!*c) return;
-    mox_cli_conversation_clear(*c);
-    mox_free((*c)->system);
-    mox_free(*c);
-    *c = NULL;
-}
-int mox_cli_conversation_ask(mox_cli_conversation *c, const char *text, size_t n) { c->text[c->n++] = mox_strndup(text, n); return 0; }
-int mox_cli_conversation_set_system(mox_cli_conversation *c, const char *text) { mox_free(c->system); c->system = text && *text ? mox_strdup(text) : NULL; return 0; }
-const char *mox_cli_conversation_system(const mox_cli_conversation *c) { return c->system; }
-bool mox_cli_conversation_drop_reply(mox_cli_conversation *c) { if (c->n == 0) return false; if (c->n % 2 == 0) mox_free(c->text[--c->n]); return true; }
-bool mox_cli_conversation_drop_exchange(mox_cli_conversation *c) { if (!mox_cli_conversation_drop_reply(c)) return false; mox_free(c->text[--c->n]); return true; }
-int64_t mox_cli_conversation_count(const mox_cli_conversation *c) { return c->n; }
-int mox_cli_conversation_save(const mox_cli_conversation *c, const char *path) { (void)c; mox_cli_say("%s: not yet", path); return 1; }
-int mox_cli_conversation_load(mox_cli_conversation *c, const char *path) { (void)c; mox_cli_say("%s: not yet", path); return 1; }
+/* ---- messages ----------------------------------------------------------------------------------- */
 
-static int render(mox_cli_session *s, mox_cli_conversation *c, mox_tokens *t)
+static void free_message(mox_cli_message *m)
 {
-    size_t room = 200;
-    for (int i = 0; i < c->n; i++) room += strlen(c->text[i]) + 60;
-    char *p = mox_alloc(room), *q = p;
-    for (int i = 0; i < c->n; i++) q += sprintf(q, "<|im_start|>%s\n%s<|im_end|>\n", i % 2 ? "assistant" : "user", c->text[i]);
-    q += sprintf(q, "<|im_start|>assistant\n");
-    mox_tokenizer_encode(s->tokenizer, p, (size_t)(q - p), MOX_ENCODE_SPECIAL, t, NULL);
-    mox_free(p);
-    return 0;
+    mox_free(m->json);
+    mox_free(m->role);
+    mox_free(m->opening);
+    mox_free(m->said);
+    mox_free(m->plain);
 }
-int mox_cli_conversation_tokens(mox_cli_session *s, const mox_cli_options *o, mox_cli_conversation *c, int64_t *n)
+
+void mox_cli_conversation_drop(mox_cli_conversation *c, size_t n)
 {
-    mox_tokens t = {0};
-    (void)o;
-    render(s, c, &t);
-    *n = t.n;
-    mox_tokens_free(&t);
-    return 0;
+    while (c->n > n) free_message(&c->messages[--c->n]);
 }
-int mox_cli_reply(mox_cli_session *s, const mox_cli_options *o, mox_cli_conversation *c,
-                  const mox_cli_reply_events *ev, mox_cli_stats *st)
+
+void mox_cli_conversation_free(mox_cli_conversation *c)
 {
-    mox_tokens t = {0};
-    mox_generation g;
+    mox_cli_conversation_drop(c, 0);
+    mox_free(c->messages);
+    mox_free(c->tools);
+    mox_free(c->kwargs);
+    mox_tokens_free(&c->timeline);
+    *c = (mox_cli_conversation){0};
+}
+
+/* Takes the JSON over, also on failure. */
+static int append(mox_cli_conversation *c, const char *role, char *json)
+{
+    mox_buffer b = {c->messages, c->capacity};
     mox_err err;
-    mox_model_get_generation(s->model, &g);
-    render(s, c, &t);
-    *st = (mox_cli_stats){.n_prompt = t.n};
-    if (t.n > mox_context_n_ctx(s->context)) { mox_cli_say("too long"); mox_tokens_free(&t); return EXIT_FULL; }
-    mox_seq_reset(s->seq);
-    double a = mox_clock_now();
-    ev->progress(ev->progress_user, 0, t.n);
-    mox_step_opts so = {.cancel = mox_cli_stop_flag(), .progress = ev->progress, .progress_user = ev->progress_user};
-    mox_segment seg = {.seq = s->seq, .tokens = t.ids, .n = t.n, .want = MOX_WANT_LAST};
-    mox_status status = mox_step(s->context, &seg, 1, &so, &err);
-    st->prompt_s = mox_clock_now() - a;
-    st->n_computed = t.n;
-    char *reply = mox_alloc(100000);
-    size_t n = 0;
-    if (status == MOX_OK) {
-        st->first_token_s = st->prompt_s;
-        st->stop = MOX_STOP_LENGTH;
-        int64_t max = mox_cli_given(o, OPT_MAX_TOKENS) ? o->v[OPT_MAX_TOKENS].number : 10000;
-        for (int64_t i = 0; i < max && status == MOX_OK; i++) {
-            const float *l = mox_logits_row(s->context, 0);
-            int32_t best = 0;
-            for (int32_t k = 0; k < 1926; k++) if (l[k] > l[best]) best = k;
-            st->n_generated++;
-            if (mox_is_stop(&g, s->tokenizer, best)) { st->stop = MOX_STOP_END; break; }
-            size_t m;
-            const char *bytes = mox_tokenizer_bytes(s->tokenizer, best, &m);
-            ev->part(ev->part_user, MOX_PART_TEXT, -1, bytes, m);
-            memcpy(reply + n, bytes, m);
-            n += m;
-            seg.tokens = &best; seg.n = 1;
-            so.progress = NULL;
-            status = mox_step(s->context, &seg, 1, &so, &err);
-        }
-        st->generate_s = mox_clock_now() - a - st->prompt_s;
+    char *copy = mox_strdup(role);
+    if (!json || !copy || mox_buffer_reserve(&b, c->n + 1, sizeof *c->messages, "a message", &err) != MOX_OK) {
+        mox_free(json);
+        mox_free(copy);
+        return out_of_memory();
     }
-    if (status == MOX_E_CANCELLED) { st->stop = MOX_STOP_CANCELLED; status = MOX_OK; }
-    if (n > 0) c->text[c->n++] = mox_strndup(reply, n);
-    mox_free(reply);
-    mox_tokens_free(&t);
-    return status == MOX_OK ? 0 : mox_cli_fail_running(&err);
+    c->messages = b.data;
+    c->capacity = b.capacity;
+    c->messages[c->n++] = (mox_cli_message){.json = json, .role = copy};
+    return EXIT_OK;
+}
+
+static char *message_json(const char *role, const char *text, size_t n)
+{
+    mox_writer w = {0};
+    mox_err err;
+    if (mox_write_text(&w, "{\"role\": ", &err) == MOX_OK && mox_write_json(&w, role, strlen(role), &err) == MOX_OK &&
+        mox_write_text(&w, ", \"content\": ", &err) == MOX_OK && mox_write_json(&w, text, n, &err) == MOX_OK &&
+        mox_write_text(&w, "}", &err) == MOX_OK)
+        return mox_writer_take(&w);
+    mox_writer_deinit(&w);
+    return NULL;
+}
+
+int mox_cli_conversation_add(mox_cli_conversation *c, const char *role, const char *text, size_t n)
+{
+    return append(c, role, message_json(role, text, n));
+}
+
+int mox_cli_conversation_set_system(mox_cli_conversation *c, const char *text, size_t n)
+{
+    if (c->n > 0 && strcmp(c->messages[0].role, "system") == 0) {
+        free_message(&c->messages[0]);
+        memmove(c->messages, c->messages + 1, --c->n * sizeof *c->messages);
+    }
+    if (n == 0) return EXIT_OK;
+    const int code = mox_cli_conversation_add(c, "system", text, n);
+    if (code != EXIT_OK) return code;
+    const mox_cli_message system = c->messages[c->n - 1];
+    memmove(c->messages + 1, c->messages, (c->n - 1) * sizeof *c->messages);
+    c->messages[0] = system;
+    return EXIT_OK;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------ */
+
+static mox_status take_message(void *user, const char *role, mox_json_text message, mox_err *err)
+{
+    char *json = mox_strndup(message.text, message.n);
+    return append(user, role, json) == EXIT_OK ? MOX_OK : mox_fail(err, MOX_E_MEMORY, "out of memory for a message");
+}
+
+int mox_cli_conversation_parse(mox_cli_conversation *c, const char *name, const char *text, size_t n)
+{
+    mox_cli_conversation loaded = {0};
+    mox_err err;
+    if (mox_messages_each(name, (mox_json_text){text, n}, take_message, &loaded, &err) != MOX_OK) {
+        mox_cli_conversation_free(&loaded);
+        mox_cli_say("%s", err.msg);
+        return err.status == MOX_E_MEMORY ? EXIT_FULL : EXIT_USAGE;
+    }
+    mox_cli_conversation_drop(c, 0);
+    mox_free(c->messages);
+    c->messages = loaded.messages;
+    c->n = loaded.n;
+    c->capacity = loaded.capacity;
+    return EXIT_OK;
+}
+
+static mox_status write_messages(const mox_cli_conversation *c, mox_writer *w, mox_err *err)
+{
+    MOX_TRY(mox_write_text(w, "[", err));
+    for (size_t i = 0; i < c->n; i++) {
+        MOX_TRY(mox_write_text(w, i == 0 ? "" : ",\n ", err));
+        MOX_TRY(mox_write_text(w, c->messages[i].json, err));
+    }
+    return mox_write_text(w, "]", err);
+}
+
+int mox_cli_conversation_json(const mox_cli_conversation *c, char **out)
+{
+    mox_writer w = {0};
+    mox_err err;
+    *out = NULL;
+    if (write_messages(c, &w, &err) == MOX_OK) *out = mox_writer_take(&w);
+    mox_writer_deinit(&w);
+    return *out ? EXIT_OK : out_of_memory();
+}
+
+/* ---- beginning ------------------------------------------------------------------------------------- */
+
+int mox_cli_conversation_begin(mox_cli_conversation *c, const mox_cli_options *o)
+{
+    if (mox_cli_given(o, OPT_TOOLS)) {
+        mox_cli_text text;
+        const int code = mox_cli_read_file(o->v[OPT_TOOLS].text, &text);
+        c->tools = text.bytes;
+        if (code != EXIT_OK) return code;
+    }
+    if (mox_cli_given(o, OPT_KWARGS)) {
+        c->kwargs = mox_strdup(o->v[OPT_KWARGS].text);
+        if (!c->kwargs) return out_of_memory();
+    }
+    struct tm local;
+    const time_t now = time(NULL);
+    c->unix_time_s = now;
+    if (localtime_r(&now, &local)) c->utc_offset_s = (int32_t)local.tm_gmtoff;
+    return EXIT_OK;
+}
+
+/* ---- prompts ----------------------------------------------------------------------------------------- */
+
+static mox_json_text json_text(const char *text) { return (mox_json_text){text, text ? strlen(text) : 0}; }
+
+/* Of the replies that were sampled here; *out is the caller's to free. */
+static int collect_said(const mox_cli_conversation *c, mox_said **out, size_t *n)
+{
+    *n = 0;
+    *out = mox_alloc_array(c->n, sizeof **out);
+    if (!*out) return out_of_memory();
+    for (size_t i = 0; i < c->n; i++) {
+        const mox_cli_message *m = &c->messages[i];
+        if (!m->said) continue;
+        (*out)[(*n)++] = (mox_said){.message = (int64_t)i, .opening = m->opening, .n_opening = m->n_opening,
+                                    .text = {m->said, m->n_said, m->plain, m->n_plain}};
+    }
+    return EXIT_OK;
+}
+
+/* A conversation that a template refuses, or that is no conversation, is the user's to change. */
+static int fail_rendering(const mox_err *err)
+{
+    mox_cli_say("%s", err->msg);
+    return err->status == MOX_E_MEMORY ? EXIT_FULL : err->status == MOX_E_FORMAT ? EXIT_MODEL : EXIT_USAGE;
+}
+
+int mox_cli_conversation_render(const mox_cli_conversation *c, const mox_cli_session *s, mox_think think, bool generation,
+                                mox_prompt *out)
+{
+    mox_err err;
+    mox_said *said = NULL;
+    size_t n_said = 0;
+    char *messages = NULL;
+    *out = (mox_prompt){0};
+    int code = mox_cli_conversation_json(c, &messages);
+    if (code == EXIT_OK) code = collect_said(c, &said, &n_said);
+    if (code == EXIT_OK) {
+        const mox_chat_request request = {
+            .messages = json_text(messages),
+            .tools = json_text(c->tools),
+            .kwargs = json_text(c->kwargs),
+            .think = think,
+            .no_generation_prompt = !generation,
+            .said = said,
+            .n_said = n_said,
+            .unix_time_s = c->unix_time_s,
+            .utc_offset_s = c->utc_offset_s,
+        };
+        if (mox_chat_render(s->chat, &request, out, &err) != MOX_OK) code = fail_rendering(&err);
+    }
+    mox_free(said);
+    mox_free(messages);
+    return code;
+}
+
+/* ---- replies -------------------------------------------------------------------------------------------- */
+
+static bool copy_bytes(char **out, const char *text, size_t n)
+{
+    *out = mox_strndup(text, n);
+    return *out != NULL;
+}
+
+/* The reply becomes a message, with what was sampled and the end of the prompt that it follows. */
+static int add_reply(mox_cli_conversation *c, const mox_turn *turn, const mox_prompt *prompt)
+{
+    mox_err err;
+    char *json;
+    mox_marked_text said;
+    if (mox_turn_message_json(turn, &json, &err) != MOX_OK) return out_of_memory();
+    const int code = append(c, "assistant", json);
+    if (code != EXIT_OK) return code;
+    mox_cli_message *m = &c->messages[c->n - 1];
+    mox_turn_get_said(turn, &said);
+    m->plain = mox_alloc_array(said.n_plain, sizeof *m->plain);
+    m->n_opening = prompt->n - prompt->generation_at;
+    m->n_said = said.n;
+    m->n_plain = said.n_plain;
+    if (!m->plain || !copy_bytes(&m->opening, prompt->text + prompt->generation_at, m->n_opening) ||
+        !copy_bytes(&m->said, said.text, said.n)) {
+        mox_cli_conversation_drop(c, c->n - 1);
+        return out_of_memory();
+    }
+    if (said.n_plain > 0) memcpy(m->plain, said.plain, said.n_plain * sizeof *m->plain);
+    return EXIT_OK;
+}
+
+static int keep_timeline(mox_cli_conversation *c, const mox_tokens *prompt, const mox_turn *turn)
+{
+    int64_t n = 0;
+    const int32_t *reply = turn ? mox_turn_tokens(turn, &n) : NULL;
+    mox_buffer b = {c->timeline.ids, (size_t)c->timeline.capacity};
+    mox_err err;
+    c->timeline.n = 0;
+    if (mox_buffer_reserve(&b, (size_t)(prompt->n + n), sizeof *reply, "a prompt", &err) != MOX_OK) return out_of_memory();
+    c->timeline = (mox_tokens){b.data, prompt->n + n, (int64_t)b.capacity};
+    memcpy(c->timeline.ids, prompt->ids, (size_t)prompt->n * sizeof *reply);
+    if (n > 0) memcpy(c->timeline.ids + prompt->n, reply, (size_t)n * sizeof *reply);
+    return EXIT_OK;
+}
+
+int mox_cli_conversation_reply(mox_cli_conversation *c, mox_cli_session *s, const mox_cli_settings *settings,
+                               const mox_cli_sink *sink, mox_turn **turn, mox_cli_stats *stats)
+{
+    mox_err err;
+    mox_prompt text;
+    mox_cli_prompt prompt = {.chat = s->chat, .tools = json_text(c->tools)};
+    *turn = NULL;
+    *stats = (mox_cli_stats){0};
+    int code = mox_cli_conversation_render(c, s, settings->think, true, &text);
+    if (code == EXIT_OK && mox_prompt_encode(s->tokenizer, &text, c->timeline.ids, c->timeline.n, &prompt.tokens,
+                                             &prompt.n_before, &err) != MOX_OK)
+        code = mox_cli_fail_running(&err);
+    prompt.thinking = text.thinking;
+    if (code == EXIT_OK) code = mox_cli_reply(s, settings, &prompt, sink, turn, stats);
+    if (code == EXIT_OK) code = keep_timeline(c, &prompt.tokens, *turn);
+    if (code == EXIT_OK && *turn) code = add_reply(c, *turn, &text);
+    mox_tokens_free(&prompt.tokens);
+    mox_prompt_free(&text);
+    return code;
 }

@@ -1,51 +1,59 @@
-/* app/cli/conversation.h -- the messages of a chat, and one reply to them.
+/* app/cli/conversation.h -- the messages of a chat, and prompts made of them.
  *
- * Functions that return int return EXIT_OK, or the exit code after saying what is wrong. */
+ * Messages are JSON objects as templates take them.  For each reply the conversation also
+ * keeps what was sampled, byte for byte, and the ids of the last prompt and reply, so that
+ * the next prompt begins with exactly what has been computed.
+ *
+ * Functions return an exit code, after saying what is wrong. */
 #ifndef MOX_APP_CLI_CONVERSATION_H
 #define MOX_APP_CLI_CONVERSATION_H
 
-#include "app/cli/options.h"
+#include "app/cli/reply.h"
 #include "app/cli/session.h"
 #include "moxie/chat.h"
 
-typedef struct mox_cli_conversation mox_cli_conversation;
+typedef struct mox_cli_message {
+    char *json;
+    char *role;
+    /* of a reply that was sampled here; text NULL otherwise */
+    char *opening, *said;
+    size_t n_opening, n_said;
+    mox_text_span *plain;
+    size_t n_plain;
+} mox_cli_message;
 
-mox_cli_conversation *mox_cli_conversation_create(void);
-void mox_cli_conversation_destroy(mox_cli_conversation **c);
+/* Zero-initialise; mox_cli_conversation_free takes back what it holds. */
+typedef struct mox_cli_conversation {
+    mox_cli_message *messages;
+    size_t n, capacity;
+    char *tools, *kwargs;  /* JSON, or NULL */
+    mox_tokens timeline;   /* of the last prompt and its reply */
+    int64_t unix_time_s;   /* what templates take for the present */
+    int32_t utc_offset_s;
+} mox_cli_conversation;
 
-int mox_cli_conversation_ask(mox_cli_conversation *c, const char *text, size_t n);
-/* NULL or "" for none. */
-int mox_cli_conversation_set_system(mox_cli_conversation *c, const char *text);
-const char *mox_cli_conversation_system(const mox_cli_conversation *c); /* NULL: none */
-/* False when there is none. */
-bool mox_cli_conversation_drop_exchange(mox_cli_conversation *c); /* the last question and what follows */
-bool mox_cli_conversation_drop_reply(mox_cli_conversation *c);    /* what follows the last question */
-void mox_cli_conversation_clear(mox_cli_conversation *c);         /* all but the system prompt */
-int64_t mox_cli_conversation_count(const mox_cli_conversation *c); /* messages, the system prompt not among them */
-int mox_cli_conversation_save(const mox_cli_conversation *c, const char *path);
-int mox_cli_conversation_load(mox_cli_conversation *c, const char *path);
-/* Tokens of the prompt that the messages make. */
-int mox_cli_conversation_tokens(mox_cli_session *s, const mox_cli_options *o, mox_cli_conversation *c, int64_t *n);
+void mox_cli_conversation_free(mox_cli_conversation *c);
+/* Takes --tools, --kwargs and the clock from the options. */
+int mox_cli_conversation_begin(mox_cli_conversation *c, const mox_cli_options *o);
 
-typedef struct mox_cli_reply_events {
-    mox_part_fn *part;
-    /* Called when the prompt is known, then while it is computed. */
-    void (*progress)(void *user, int64_t n_done, int64_t n_total);
-    void *part_user, *progress_user;
-} mox_cli_reply_events;
+/* Adds a message at the end; text is UTF-8. */
+int mox_cli_conversation_add(mox_cli_conversation *c, const char *role, const char *text, size_t n);
+/* The first message becomes this system prompt; an empty text takes it away. */
+int mox_cli_conversation_set_system(mox_cli_conversation *c, const char *text, size_t n);
+/* Drops messages from the end until n are left. */
+void mox_cli_conversation_drop(mox_cli_conversation *c, size_t n);
+/* The messages become those of a JSON text: an array, or an object with one as "messages". */
+int mox_cli_conversation_parse(mox_cli_conversation *c, const char *name, const char *text, size_t n);
+/* The messages as the JSON text of an array, which the caller frees with mox_free. */
+int mox_cli_conversation_json(const mox_cli_conversation *c, char **out);
 
-typedef struct mox_cli_stats {
-    int64_t n_prompt;   /* tokens of the prompt */
-    int64_t n_cached;   /* of them, those that were there already */
-    int64_t n_computed; /* of them, those that were computed: fewer than the rest when stopped */
-    int64_t n_generated;
-    double prompt_s, generate_s, first_token_s;
-    mox_stop stop; /* MOX_STOP_CANCELLED also when stopped in the prompt: n_generated is 0 then */
-} mox_cli_stats;
+/* The prompt for the next reply (or, without a generation prompt, up to the last message). */
+int mox_cli_conversation_render(const mox_cli_conversation *c, const mox_cli_session *s, mox_think think, bool generation,
+                                mox_prompt *out);
 
-/* Replies to the messages and appends the reply; one that was cancelled is kept as far as
- * it came, and not at all when there is nothing of it. */
-int mox_cli_reply(mox_cli_session *s, const mox_cli_options *o, mox_cli_conversation *c,
-                  const mox_cli_reply_events *events, mox_cli_stats *stats);
+/* Renders, replies, and adds the reply as a message, also one that was stopped early.  The
+ * caller destroys *turn, which is NULL when there is no reply. */
+int mox_cli_conversation_reply(mox_cli_conversation *c, mox_cli_session *s, const mox_cli_settings *settings,
+                               const mox_cli_sink *sink, mox_turn **turn, mox_cli_stats *stats);
 
 #endif

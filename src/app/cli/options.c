@@ -27,22 +27,35 @@ enum {
     VERSION = 1 << 5,
     BENCH = 1 << 6,
     SYNTH = 1 << 7,
-    CHAT = 1 << 8,
-    REPLIES = RUN | CHAT,
-    COMPUTES = REPLIES | LOGITS | EVAL, /* commands that run the model on something given */
+    TEMPLATE = 1 << 8,
+    CHAT = 1 << 9,
+    TALKS = RUN | CHAT, /* commands that make replies */
+    COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH,    /* and that can be told how */
-    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT,
+    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE,
     ALL = WITH_MODEL | SYNTH | VERSION,
 };
 
 const mox_cli_command mox_cli_commands[] = {
-    {"run", "continue a prompt", "moxie run [-m MODEL] --raw -p TEXT | -f FILE | - [options]", mox_cli_run, .bit = RUN,
-     .takes_dash = true},
-    {"chat", "talk with a model", "moxie chat [-m MODEL] [options]", mox_cli_chat_command, .bit = CHAT},
+    {"run", "one reply to a message", "moxie run [-m MODEL] -p TEXT | -f FILE | - | --messages FILE [options]", mox_cli_run,
+     .bit = RUN, .takes_dash = true,
+     .more = "The message goes through the model's chat template; --raw has a text continued as it is.  Thinking is "
+             "dimmed in a terminal and left out elsewhere; a tool call is a line of JSON with name and arguments.\n"
+             "For an answer after a tool call, give the whole conversation with --messages: a JSON array as the OpenAI "
+             "API has it, in which the call is an assistant message with tool_calls and the result a message of role "
+             "tool."},
+    {"chat", "talk with a model", "moxie chat [-m MODEL] [options]", mox_cli_chat_command, .bit = CHAT,
+     .more = "Lines that begin with a slash are commands; /help lists them.  A backslash at the end of a line continues "
+             "the message, three quotes enclose several lines, and a paste is part of one message.  Ctrl-C ends a reply, "
+             "Ctrl-D the chat.\n"
+             "From a pipe every line is a message, and standard output has the replies alone.  What is typed is kept in "
+             "$XDG_STATE_HOME/moxie/history, or else in ~/.local/state."},
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
     {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, .bit = INSPECT},
+    {"template", "messages to the prompt that a model gets",
+     "moxie template [-m MODEL] --messages FILE [--tools FILE] [--kwargs JSON] [options]", mox_cli_template, .bit = TEMPLATE},
     {"tokenize", "text to token ids, and back",
      "moxie tokenize [-m MODEL] -p TEXT | -f FILE | - [--special] [--decode] [--json]", mox_cli_tokenize, .bit = TOKENIZE,
      .takes_dash = true},
@@ -83,6 +96,7 @@ const mox_cli_command *mox_cli_find_command(const char *name)
 typedef enum option_kind {
     KIND_SWITCH,
     KIND_TEXT,
+    KIND_TEXTS,  /* may be given several times */
     KIND_CHOICE, /* one of the words of `value` */
     KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
     KIND_REAL,
@@ -111,35 +125,51 @@ static const option_def table[N_OPTIONS] = {
                     .help = "file of decimal token ids between blanks; - is standard input"},
     [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS,
                  .help = "float32 little-endian logits [tokens, vocabulary] go here; - is standard output"},
+    [OPT_SYSTEM] = {"system", 's', KIND_TEXT, "TEXT", .commands = TALKS, .help = "the system prompt"},
+    [OPT_MESSAGES] = {"messages", 0, KIND_TEXT, "FILE", .commands = RUN | TEMPLATE,
+                      .help = "the conversation as a JSON array of messages with role and content; - is standard input"},
+    [OPT_TOOLS] = {"tools", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
+                   .help = "a JSON array of the functions that the model may call"},
+    [OPT_THINK] = {"think", 0, KIND_SWITCH, .commands = TALKS, .help = "have the model think before it answers"},
+    [OPT_NO_THINK] = {"no-think", 0, KIND_SWITCH, .commands = TALKS,
+                      .help = "have it answer at once (default for both: what its template does)"},
+    [OPT_THINK_BUDGET] = {"think-budget", 0, KIND_NUMBER, "N", 0, 1e9, true, .commands = TALKS,
+                          .help = "end the thinking after N tokens (default: when the model does)"},
+    [OPT_STOP] = {"stop", 0, KIND_TEXTS, "TEXT", .commands = TALKS,
+                  .help = "end the reply before this text; may be given several times"},
+    [OPT_TEMPLATE] = {"template", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
+                      .help = "chat template (Jinja) instead of the model's own"},
+    [OPT_KWARGS] = {"kwargs", 0, KIND_TEXT, "JSON", .commands = TALKS | TEMPLATE,
+                    .help = "more variables for the template, as a JSON object"},
+    [OPT_NO_GENERATION_PROMPT] = {"no-generation-prompt", 0, KIND_SWITCH, .commands = TEMPLATE,
+                                  .help = "end after the last message instead of where the reply begins"},
+    [OPT_NOW] = {"now", 0, KIND_TEXT, "DATE", .commands = TEMPLATE,
+                 .help = "what the template takes for the present, such as 2026-02-14 (default: now)"},
+    [OPT_TEMPLATE_TOKENS] = {"tokens", 0, KIND_SWITCH, .commands = TEMPLATE, .help = "print token ids instead of text"},
     [OPT_RAW] = {"raw", 0, KIND_SWITCH, .commands = RUN,
                  .help = "give the text to the model as it is, without a chat template"},
     [OPT_SPECIAL] = {"special", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | EVAL,
                      .help = "recognise special tokens written in the text"},
     [OPT_DECODE] = {"decode", 0, KIND_SWITCH, .commands = TOKENIZE,
                     .help = "the other way: token ids (between blanks, or a JSON array) to text"},
-    [OPT_SYSTEM] = {"system", 's', KIND_TEXT, "TEXT", .commands = CHAT, .help = "the system prompt"},
-    [OPT_THINK] = {"think", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = CHAT,
-                   .help = "whether the model thinks before it replies; auto is its own habit"},
-    [OPT_THINK_BUDGET] = {"think-budget", 0, KIND_NUMBER, "N", 0, 1e9, .commands = CHAT,
-                          .help = "end its thinking after N tokens (default: no limit)"},
-    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = REPLIES,
+    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = TALKS,
                         .help = "stop after N tokens (default: when the context is full)"},
-    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = REPLIES,
+    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = TALKS,
                   .help = "temperature; 0 always takes the likeliest token (default: the model's)"},
-    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = REPLIES,
+    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = TALKS,
                    .help = "choose among the N likeliest tokens; 0 is off (default: the model's)"},
-    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
+    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = TALKS,
                    .help = "choose among the likeliest tokens that hold X of the probability; 0 and 1 are off "
                            "(default: the model's)"},
-    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
+    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = TALKS,
                    .help = "drop tokens less likely than X times the likeliest; 0 is off (default: the model's)"},
-    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = REPLIES,
+    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = TALKS,
                   .help = "start of the random numbers (default: a new one each time; --json names it)"},
-    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = REPLIES,
+    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = TALKS,
                             .help = "make the last 64 tokens less likely; 1 is off (default: the model's)"},
-    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
+    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = TALKS,
                               .help = "lower the logits of the last 64 tokens by X, once each"},
-    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
+    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = TALKS,
                                .help = "lower them by X for each time they occurred"},
     [OPT_CHUNK] = {"chunk", 0, KIND_NUMBER, "N", 1, 1e9, true, .commands = LOGITS,
                    .help = "give the model N tokens at a time (default: all at once)"},
@@ -194,6 +224,8 @@ static const option_def table[N_OPTIONS] = {
     [OPT_HELP] = {"help", 'h', KIND_SWITCH, .commands = ALL, .help = "show this"},
     [OPT_VERSION] = {"version", 0, KIND_SWITCH, .commands = ALL, .help = "show the version"},
 };
+
+const char *mox_cli_option_name(option_id id) { return table[id].name; }
 
 static bool takes(const mox_cli_command *c, const option_def *d) { return (d->commands & c->bit) != 0; }
 
@@ -267,6 +299,13 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
     switch (d->kind) {
     case KIND_SWITCH: v->on = true; return true;
     case KIND_TEXT: return true;
+    case KIND_TEXTS:
+        if (v->n_texts < MOX_CLI_LIST) {
+            v->texts[v->n_texts++] = text;
+            return true;
+        }
+        mox_cli_say("%s can be given %d times, not more", shown, MOX_CLI_LIST);
+        return false;
     case KIND_CHOICE:
         if (is_choice(d->value, text)) return true;
         mox_cli_say("%s takes %s, not '%s'", shown, d->value, text);

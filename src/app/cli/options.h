@@ -16,12 +16,21 @@ typedef enum option_id {
     OPT_FILE,
     OPT_TOKENS,
     OPT_OUT,
+    OPT_SYSTEM,
+    OPT_MESSAGES,
+    OPT_TOOLS,
+    OPT_THINK,
+    OPT_NO_THINK,
+    OPT_THINK_BUDGET,
+    OPT_STOP,
+    OPT_TEMPLATE,
+    OPT_KWARGS,
+    OPT_NO_GENERATION_PROMPT,
+    OPT_NOW,
+    OPT_TEMPLATE_TOKENS,
     OPT_RAW,
     OPT_SPECIAL,
     OPT_DECODE,
-    OPT_SYSTEM,
-    OPT_THINK,
-    OPT_THINK_BUDGET,
     OPT_MAX_TOKENS,
     OPT_TEMP,
     OPT_TOP_K,
@@ -60,6 +69,8 @@ typedef enum option_id {
     N_OPTIONS
 } option_id;
 
+enum { MOX_CLI_WORDS = 2, MOX_CLI_LIST = 16 };
+
 /* Where a value came from, weakest first. */
 typedef enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_ENVIRONMENT, FROM_FLAG } option_source;
 
@@ -69,9 +80,9 @@ typedef struct option_value {
     int64_t number;   /* whole numbers */
     double real;      /* other numbers */
     const char *text; /* texts, choices and lists; borrowed from argv or the environment */
+    const char *texts[MOX_CLI_LIST]; /* of options that may be given several times */
+    int n_texts;
 } option_value;
-
-enum { MOX_CLI_WORDS = 2, MOX_CLI_LIST = 16 };
 
 typedef struct mox_cli_options {
     option_value v[N_OPTIONS];
@@ -107,6 +118,8 @@ void mox_cli_unset(mox_cli_options *o, option_id id);
 
 /* The numbers of a list option that was given or has a default; returns how many. */
 int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST]);
+
+const char *mox_cli_option_name(option_id id); /* without the dashes */
 
 void mox_cli_help(FILE *to);
 void mox_cli_help_command(FILE *to, const mox_cli_command *c);

@@ -1,300 +1,224 @@
-/* app/cli/run.c -- `moxie run`: one prompt in, one reply out.
+/* app/cli/run.c -- `moxie run`: one reply, on standard output as it comes.
  *
- * The reply streams to standard output as whole characters, or is kept for the
- * one object of --json; standard error gets everything else.  Generation ends at
- * a stop id, at -n, when the context is full, when the reader of standard output
- * is gone, or when a signal asks. */
+ * Tokens are written once they are whole characters.  Thinking is dimmed in a terminal and
+ * absent elsewhere; tool calls are lines of JSON.  Ctrl-C and SIGTERM end the reply after
+ * the token at hand, with the statistics and, for --json, the object complete; what was
+ * said so far stays on standard output. */
 #include "app/cli/commands.h"
+#include "app/cli/conversation.h"
 #include "app/cli/input.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
-#include "app/cli/progress.h"
-#include "app/cli/session.h"
+#include "app/cli/reply.h"
+#include "app/cli/stats.h"
 #include "app/cli/stop.h"
+#include "app/cli/terminal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/err.h"
-#include "base/size.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
-typedef struct reply {
-    bool json;
-    mox_utf8_stream stream;
-    char *text; /* --json only */
-    size_t n_text, text_capacity;
-    bool out_of_memory;
-    char last;        /* byte that went out; 0 when none did */
-    int64_t n_prompt; /* tokens of the prompt that were computed */
-    int32_t *tokens;  /* [max_tokens] every id the model chose, a stop id included */
-    int64_t n_tokens, max_tokens;
-    const char *stop_reason; /* "stop", "length" or "cancelled" */
-    double started;          /* when the prompt went in */
-    double load_s, prompt_s, first_token_s, generate_s;
-} reply;
+typedef struct printer {
+    bool show_thinking, dim; /* dim: the terminal is switched to it */
+    bool in_call;
+    char last; /* byte that went out; 0 when none did */
+} printer;
 
-/* ---- settings -------------------------------------------------------------- */
+/* ---- standard output ------------------------------------------------------------------------------ */
 
-static uint64_t choose_seed(const mox_cli_options *o)
+static void put(printer *p, const char *text, size_t n)
 {
-    if (mox_cli_given(o, OPT_SEED)) return (uint64_t)o->v[OPT_SEED].number;
-    uint32_t seed; /* 32 bits: short to type, and exact in every JSON reader */
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = (uint32_t)(mox_clock_now() * 1e6);
-    return seed;
+    if (n == 0) return;
+    mox_cli_put_text(text, n);
+    p->last = text[n - 1];
 }
 
-static float choose_real(const mox_cli_options *o, option_id id, float model_default)
+static void set_dim(printer *p, bool dim)
 {
-    return mox_cli_given(o, id) ? (float)o->v[id].real : model_default;
+    if (p->dim == dim) return;
+    mox_cli_putf(dim ? "\x1b[2m" : "\x1b[22m");
+    p->dim = dim;
 }
 
-static mox_sampler_opts sampler_opts(const mox_cli_options *o, const mox_generation *g)
+static void end_line(printer *p)
 {
-    return (mox_sampler_opts){
-        .temperature = choose_real(o, OPT_TEMP, g->temperature),
-        .top_k = mox_cli_given(o, OPT_TOP_K) ? (int32_t)o->v[OPT_TOP_K].number : g->top_k,
-        .top_p = choose_real(o, OPT_TOP_P, g->top_p),
-        .min_p = choose_real(o, OPT_MIN_P, g->min_p),
-        .repeat_penalty = choose_real(o, OPT_REPEAT_PENALTY, g->repeat_penalty),
-        .presence_penalty = (float)o->v[OPT_PRESENCE_PENALTY].real,
-        .frequency_penalty = (float)o->v[OPT_FREQUENCY_PENALTY].real,
-        .seed = choose_seed(o),
-    };
+    if (p->in_call) put(p, "}\n", 2);
+    p->in_call = false;
+    if (p->last && p->last != '\n') put(p, "\n", 1);
 }
 
-/* ---- prompt ---------------------------------------------------------------- */
-
-static int encode_prompt(const mox_cli_session *s, const mox_cli_options *o, const mox_cli_text *text,
-                         mox_tokens *tokens)
+static void begin_call(printer *p, const char *name, size_t n)
 {
-    int code = mox_cli_session_begin(s, tokens);
-    const int64_t begun = tokens->n;
-    if (code == EXIT_OK) code = mox_cli_session_encode(s, o, text->bytes, text->n, tokens);
-    if (code != EXIT_OK) return code;
-    if (begun > 0 && tokens->n > begun && tokens->ids[begun] == tokens->ids[0]) /* the text brought its own */
-        memmove(tokens->ids, tokens->ids + 1, (size_t)--tokens->n * sizeof *tokens->ids);
-    if (tokens->n > 0) return EXIT_OK;
-    mox_cli_say("the prompt is empty: there is nothing to continue");
-    return EXIT_USAGE;
+    end_line(p);
+    mox_cli_putf("{\"name\": ");
+    mox_cli_put_json(name, n);
+    put(p, ", \"arguments\": ", strlen(", \"arguments\": "));
+    p->in_call = true;
 }
 
-static int check_fits(const mox_cli_session *s, int64_t n_prompt)
+static void on_part(void *user, mox_part part, int32_t call, const char *text, size_t n)
 {
-    const int64_t n_ctx = mox_context_n_ctx(s->context);
-    if (n_prompt <= n_ctx) return EXIT_OK;
-    mox_model_info info;
-    mox_model_get_info(s->model, &info);
-    if (n_prompt <= info.n_ctx_max)
-        mox_cli_say("the prompt has %lld tokens but the context holds %lld; use -c %lld or more "
-                    "(the model allows %lld)",
-                    (long long)n_prompt, (long long)n_ctx, (long long)n_prompt, (long long)info.n_ctx_max);
-    else
-        mox_cli_say("the prompt has %lld tokens but the context holds %lld, and the model allows no more than %lld",
-                    (long long)n_prompt, (long long)n_ctx, (long long)info.n_ctx_max);
-    return EXIT_FULL;
+    printer *p = user;
+    (void)call;
+    if (part == MOX_PART_THINKING && !p->show_thinking) return;
+    if (part == MOX_PART_TEXT && p->dim) end_line(p);
+    set_dim(p, part == MOX_PART_THINKING);
+    if (part == MOX_PART_CALL_NAME) begin_call(p, text, n);
+    else if (part == MOX_PART_TEXT && p->in_call) end_line(p), put(p, text, n);
+    else put(p, text, n);
+    mox_cli_put_flush();
 }
 
-/* ---- reply ----------------------------------------------------------------- */
+/* ---- --json ---------------------------------------------------------------------------------------- */
 
-static bool keep(reply *r, const char *text, size_t n)
+static void put_calls(const mox_message *m)
 {
-    if (r->n_text + n > r->text_capacity) {
-        const size_t capacity = 2 * (r->n_text + n) + 256;
-        char *bigger = mox_realloc_array(r->text, capacity, 1);
-        if (!bigger) return false;
-        r->text = bigger;
-        r->text_capacity = capacity;
+    mox_cli_putf(", \"tool_calls\": [");
+    for (int32_t i = 0; i < m->n_calls; i++) {
+        mox_cli_putf("%s{\"id\": ", i == 0 ? "" : ", ");
+        mox_cli_put_json(m->calls[i].id, strlen(m->calls[i].id));
+        mox_cli_putf(", \"type\": \"function\", \"function\": {\"name\": ");
+        mox_cli_put_json(m->calls[i].name, strlen(m->calls[i].name));
+        mox_cli_putf(", \"arguments\": ");
+        mox_cli_put_json(m->calls[i].arguments, strlen(m->calls[i].arguments));
+        mox_cli_putf("}}");
     }
-    memcpy(r->text + r->n_text, text, n);
-    r->n_text += n;
+    mox_cli_putf("]");
+}
+
+static void put_json(const mox_turn *turn, const mox_cli_stats *stats, double load_s)
+{
+    mox_message m = {.text = "", .thinking = ""};
+    int64_t n = 0;
+    const int32_t *ids = turn ? mox_turn_tokens(turn, &n) : NULL;
+    if (turn) mox_turn_get_message(turn, &m);
+    mox_cli_putf("{\"text\": ");
+    mox_cli_put_json(m.text, m.n_text);
+    if (m.n_thinking > 0) {
+        mox_cli_putf(", \"thinking\": ");
+        mox_cli_put_json(m.thinking, m.n_thinking);
+    }
+    if (m.n_calls > 0) put_calls(&m);
+    mox_cli_putf(", \"tokens\": [");
+    for (int64_t i = 0; i < n; i++) mox_cli_putf("%s%d", i == 0 ? "" : ", ", (int)ids[i]);
+    mox_cli_putf("], ");
+    mox_cli_put_stats(stats, load_s);
+    mox_cli_putf("}\n");
+}
+
+/* ---- what to reply to ------------------------------------------------------------------------------- */
+
+static bool check_options(const mox_cli_options *o)
+{
+    static const option_id chat_only[] = {OPT_SYSTEM, OPT_TOOLS, OPT_MESSAGES, OPT_KWARGS, OPT_TEMPLATE, OPT_THINK, OPT_NO_THINK,
+                                          OPT_THINK_BUDGET};
+    if (o->v[OPT_SPECIAL].on && !o->v[OPT_RAW].on) {
+        mox_cli_say("--special goes with --raw: the chat template writes the special tokens itself");
+        return false;
+    }
+    for (size_t i = 0; o->v[OPT_RAW].on && i < sizeof chat_only / sizeof *chat_only; i++) {
+        if (o->v[chat_only[i]].source != FROM_FLAG) continue;
+        mox_cli_say("--raw does without the chat template, so --%s has nothing to go into", mox_cli_option_name(chat_only[i]));
+        return false;
+    }
+    if (mox_cli_given(o, OPT_MESSAGES) && (o->v[OPT_PROMPT].source == FROM_FLAG || o->v[OPT_FILE].source == FROM_FLAG || o->dash)) {
+        mox_cli_say("give either --messages FILE, or one text with -p TEXT, -f FILE or -");
+        return false;
+    }
     return true;
 }
 
-static void emit(void *user, const char *text, size_t n)
+static int read_messages(mox_cli_conversation *c, const mox_cli_options *o)
 {
-    reply *r = user;
-    if (n == 0) return;
-    if (r->json) {
-        if (!keep(r, text, n)) r->out_of_memory = true;
-        return;
-    }
-    mox_cli_put_text(text, n);
-    mox_cli_put_flush();
-    r->last = text[n - 1];
-}
-
-static void emit_token(const mox_cli_session *s, reply *r, int32_t id)
-{
-    size_t n;
-    const char *bytes = mox_tokenizer_bytes(s->tokenizer, id, &n);
-    if (bytes && !mox_tokenizer_is_special(s->tokenizer, id)) mox_utf8_stream_push(&r->stream, bytes, n, emit, r);
-}
-
-/* ---- generation ------------------------------------------------------------ */
-
-static mox_status prefill(const mox_cli_session *s, const mox_cli_options *o, const mox_tokens *prompt, reply *r,
-                          mox_err *err)
-{
-    mox_cli_progress progress;
-    mox_cli_progress_start(&progress, "prompt", prompt->n, o->v[OPT_QUIET].on);
-    const mox_step_opts opts = {.cancel = mox_cli_stop_flag(), .progress = mox_cli_progress_update,
-                                .progress_user = &progress};
-    const mox_segment segment = {.seq = s->seq, .tokens = prompt->ids, .n = prompt->n, .want = MOX_WANT_LAST};
-    const mox_status status = mox_step(s->context, &segment, 1, &opts, err);
-    mox_cli_progress_end(&progress);
-    r->n_prompt = status == MOX_OK ? prompt->n : progress.done;
-    return status;
-}
-
-/* Samples and feeds back until something ends it; the logits of the prompt's last
- * token are there. */
-static mox_status generate(const mox_cli_session *s, const mox_generation *g, mox_sampler *sampler, reply *r,
-                           mox_err *err)
-{
-    const mox_step_opts opts = {.cancel = mox_cli_stop_flag()};
-    r->stop_reason = "length";
-    while (r->n_tokens < r->max_tokens) {
-        int32_t *id = &r->tokens[r->n_tokens];
-        MOX_TRY(mox_sampler_sample(sampler, mox_logits_row(s->context, 0), id, err));
-        if (r->n_tokens++ == 0) r->first_token_s = mox_clock_now() - r->started;
-        if (mox_is_stop(g, s->tokenizer, *id)) {
-            r->stop_reason = "stop";
-            return MOX_OK;
+    mox_cli_text text = {0};
+    int code;
+    if (mox_cli_given(o, OPT_MESSAGES)) {
+        code = mox_cli_read_file(o->v[OPT_MESSAGES].text, &text);
+        if (code == EXIT_OK) code = mox_cli_conversation_parse(c, o->v[OPT_MESSAGES].text, text.bytes, text.n);
+    } else {
+        code = mox_cli_read_text(o, &text);
+        while (text.n > 0 && text.bytes[text.n - 1] == '\n') text.n--; /* of the file, not of the message */
+        if (code == EXIT_OK && text.n == 0) {
+            mox_cli_say("the message is empty: there is nothing to answer");
+            code = EXIT_USAGE;
         }
-        emit_token(s, r, *id);
-        if (r->out_of_memory) return mox_fail(err, MOX_E_MEMORY, "out of memory for the reply");
-        if (mox_cli_output_failed() || r->n_tokens == r->max_tokens) return MOX_OK;
-        const mox_segment segment = {.seq = s->seq, .tokens = id, .n = 1, .want = MOX_WANT_LAST};
-        MOX_TRY(mox_step(s->context, &segment, 1, &opts, err));
+        if (code == EXIT_OK) code = mox_cli_conversation_add(c, "user", text.bytes, text.n);
     }
-    return MOX_OK;
+    mox_free(text.bytes);
+    const char *system = o->v[OPT_SYSTEM].text;
+    return code == EXIT_OK && system ? mox_cli_conversation_set_system(c, system, strlen(system)) : code;
 }
 
-/* Fills r; EXIT_OK also when a signal ended it early. */
-static int answer(const mox_cli_session *s, const mox_cli_options *o, const mox_tokens *prompt,
-                  const mox_generation *g, mox_sampler *sampler, reply *r)
+static int encode_raw(const mox_cli_session *s, const mox_cli_options *o, mox_tokens *tokens)
 {
-    mox_err err;
-    r->started = mox_clock_now();
-    mox_status status = prefill(s, o, prompt, r, &err);
-    r->prompt_s = mox_clock_now() - r->started;
-    if (status == MOX_OK) {
-        for (int64_t i = 0; i < prompt->n; i++) mox_sampler_accept(sampler, prompt->ids[i]);
-        status = generate(s, g, sampler, r, &err);
-        mox_utf8_stream_end(&r->stream, emit, r);
-        r->generate_s = mox_clock_now() - r->started - r->prompt_s;
+    mox_cli_text text = {0};
+    int code = mox_cli_read_text(o, &text);
+    if (code == EXIT_OK) code = mox_cli_session_begin(s, tokens);
+    const int64_t begun = tokens->n;
+    if (code == EXIT_OK) code = mox_cli_session_encode(s, o, text.bytes, text.n, tokens);
+    if (code == EXIT_OK && begun > 0 && tokens->n > begun && tokens->ids[begun] == tokens->ids[0]) /* the text brought its own */
+        memmove(tokens->ids, tokens->ids + 1, (size_t)--tokens->n * sizeof *tokens->ids);
+    if (code == EXIT_OK && text.n == 0) {
+        mox_cli_say("the prompt is empty: there is nothing to continue");
+        code = EXIT_USAGE;
     }
-    if (!r->json && r->last && r->last != '\n') mox_cli_put("\n", 1);
+    mox_free(text.bytes);
+    return code;
+}
+
+/* ---- the command -------------------------------------------------------------------------------------- */
+
+typedef struct run_state {
+    mox_cli_session session;
+    mox_cli_conversation conversation;
+    mox_cli_prompt raw;
+    mox_cli_settings settings;
+    mox_turn *turn;
+} run_state;
+
+static int prepare(run_state *r, const mox_cli_options *o)
+{
+    int code = mox_cli_session_find(&r->session, o);
+    if (code == EXIT_OK && !o->v[OPT_RAW].on) code = mox_cli_conversation_begin(&r->conversation, o);
+    if (code == EXIT_OK && !o->v[OPT_RAW].on) code = read_messages(&r->conversation, o);
+    if (code == EXIT_OK) code = mox_cli_session_open_tokenizer(&r->session);
+    if (code == EXIT_OK && o->v[OPT_RAW].on) code = encode_raw(&r->session, o, &r->raw.tokens);
+    if (code == EXIT_OK && !o->v[OPT_RAW].on) code = mox_cli_session_open_chat(&r->session, o);
+    if (code == EXIT_OK) code = mox_cli_session_open_model(&r->session, o);
+    if (code == EXIT_OK && !mox_cli_settings_read(&r->settings, o, r->session.model)) code = EXIT_USAGE;
+    if (code == EXIT_OK) code = mox_cli_session_open_context(&r->session, o, 0);
+    return code;
+}
+
+static int reply(run_state *r, const mox_cli_options *o, double load_s)
+{
+    const bool json = o->v[OPT_JSON].on;
+    printer p = {.show_thinking = mox_cli_stdout_is_terminal() && mox_cli_use_color(o->v[OPT_COLOR].text)};
+    const mox_cli_sink sink = {.on_part = json ? NULL : on_part, .user = &p, .quiet = o->v[OPT_QUIET].on};
+    mox_cli_stats stats;
+    mox_cli_settings_reseed(&r->settings);
+    const int code = o->v[OPT_RAW].on
+                         ? mox_cli_reply(&r->session, &r->settings, &r->raw, &sink, &r->turn, &stats)
+                         : mox_cli_conversation_reply(&r->conversation, &r->session, &r->settings, &sink, &r->turn, &stats);
+    set_dim(&p, false);
+    end_line(&p);
     mox_cli_put_flush();
-    if (status == MOX_E_CANCELLED) {
-        r->stop_reason = "cancelled";
-        return EXIT_OK;
-    }
-    return status == MOX_OK ? EXIT_OK : mox_cli_fail_running(&err);
-}
-
-/* ---- report ---------------------------------------------------------------- */
-
-static double rate(int64_t n, double seconds) { return n > 0 && seconds > 0.0 ? (double)n / seconds : 0.0; }
-
-/* The first token comes with the prompt, so one less was computed afterwards. */
-static double generate_rate(const reply *r) { return rate(r->n_tokens - 1, r->generate_s); }
-
-static void print_json(const reply *r, int64_t n_prompt, uint64_t seed)
-{
-    mox_cli_putf("{\"text\": ");
-    mox_cli_put_json(r->text ? r->text : "", r->n_text);
-    mox_cli_putf(", \"tokens\": [");
-    for (int64_t i = 0; i < r->n_tokens; i++) mox_cli_putf("%s%d", i == 0 ? "" : ", ", (int)r->tokens[i]);
-    mox_cli_putf("], \"stop_reason\": \"%s\", \"prompt_tokens\": %lld, \"generated_tokens\": %lld, \"seed\": %llu",
-                 r->stop_reason, (long long)n_prompt, (long long)r->n_tokens, (unsigned long long)seed);
-    const struct {
-        const char *name;
-        double value;
-    } timings[] = {
-        {"load_s", r->load_s},
-        {"prompt_s", r->prompt_s},
-        {"prompt_tokens_per_s", rate(r->n_prompt, r->prompt_s)},
-        {"generate_s", r->generate_s},
-        {"generate_tokens_per_s", generate_rate(r)},
-        {"ttft_s", r->first_token_s},
-    };
-    mox_cli_putf(", \"timings\": {");
-    for (size_t i = 0; i < sizeof timings / sizeof *timings; i++) {
-        mox_cli_putf("%s\"%s\": ", i == 0 ? "" : ", ", timings[i].name);
-        mox_cli_put_json_real(timings[i].value);
-    }
-    mox_cli_putf("}}\n");
-}
-
-static void report(const mox_cli_options *o, const reply *r, int64_t n_prompt, uint64_t seed)
-{
-    if (r->json) print_json(r, n_prompt, seed);
-    if (o->v[OPT_QUIET].on) return;
-    if (r->n_prompt < n_prompt)
-        mox_cli_say("prompt %lld of %lld tok %.2fs %.1f t/s", (long long)r->n_prompt, (long long)n_prompt,
-                    r->prompt_s, rate(r->n_prompt, r->prompt_s));
-    else
-        mox_cli_say("prompt %lld tok %.2fs %.1f t/s | gen %lld tok %.2fs %.1f t/s | ttft %.2fs", (long long)n_prompt,
-                    r->prompt_s, rate(n_prompt, r->prompt_s), (long long)r->n_tokens, r->generate_s,
-                    generate_rate(r), r->first_token_s);
-}
-
-/* ---- the command ----------------------------------------------------------- */
-
-static int reply_to(mox_cli_session *s, const mox_cli_options *o, const mox_tokens *prompt, reply *r)
-{
-    int code = check_fits(s, prompt->n);
     if (code != EXIT_OK) return code;
-    const int64_t room = mox_context_n_ctx(s->context) - prompt->n + 1; /* the last token is not fed back */
-    r->max_tokens = mox_cli_given(o, OPT_MAX_TOKENS) ? mox_min_i64(o->v[OPT_MAX_TOKENS].number, room) : room;
-    r->tokens = mox_alloc_array((size_t)r->max_tokens, sizeof *r->tokens);
-
-    mox_err err;
-    mox_model_info info;
-    mox_generation g;
-    mox_sampler *sampler = NULL;
-    mox_model_get_info(s->model, &info);
-    mox_model_get_generation(s->model, &g);
-    const mox_sampler_opts opts = sampler_opts(o, &g);
-    if (!r->tokens) {
-        mox_cli_say("out of memory for %lld tokens", (long long)r->max_tokens);
-        code = EXIT_FULL;
-    } else if (mox_sampler_create(&sampler, info.n_vocab, &opts, &err) != MOX_OK) {
-        code = mox_cli_fail_running(&err);
-    }
-    if (code == EXIT_OK) code = answer(s, o, prompt, &g, sampler, r);
-    if (code == EXIT_OK) report(o, r, prompt->n, opts.seed);
-    mox_sampler_destroy(&sampler);
-    return code == EXIT_OK && mox_cli_stop_signal() ? EXIT_SIGNAL + mox_cli_stop_signal() : code;
+    if (json) put_json(r->turn, &stats, load_s);
+    if (!o->v[OPT_QUIET].on) mox_cli_say_stats(&stats);
+    return mox_cli_stop_signal() ? EXIT_SIGNAL + mox_cli_stop_signal() : EXIT_OK;
 }
 
 int mox_cli_run(const mox_cli_options *o)
 {
-    mox_cli_session s = {0};
-    mox_cli_text text = {0};
-    mox_tokens prompt = {0};
-    reply r = {.json = o->v[OPT_JSON].on, .stop_reason = "cancelled"};
-    int code = EXIT_OK;
-    if (!o->v[OPT_RAW].on) {
-        mox_cli_say("this version has no chat templates; use --raw to have the text continued as it is");
-        code = EXIT_USAGE;
-    }
-    if (code == EXIT_OK) code = mox_cli_session_find(&s, o);
-    if (code == EXIT_OK) code = mox_cli_read_text(o, &text);
+    run_state r = {0};
+    if (!check_options(o)) return EXIT_USAGE;
     const double start = mox_clock_now();
-    if (code == EXIT_OK) code = mox_cli_session_open_tokenizer(&s);
-    if (code == EXIT_OK) code = encode_prompt(&s, o, &text, &prompt);
-    if (code == EXIT_OK) code = mox_cli_session_open_model(&s, o);
-    if (code == EXIT_OK) code = mox_cli_session_open_context(&s, o, 0);
-    r.load_s = mox_clock_now() - start;
-    if (code == EXIT_OK) code = reply_to(&s, o, &prompt, &r);
-    mox_free(r.text);
-    mox_free(r.tokens);
-    mox_tokens_free(&prompt);
-    mox_free(text.bytes);
-    mox_cli_session_close(&s);
+    int code = prepare(&r, o);
+    if (code == EXIT_OK) code = reply(&r, o, mox_clock_now() - start);
+    mox_turn_destroy(&r.turn);
+    mox_tokens_free(&r.raw.tokens);
+    mox_cli_conversation_free(&r.conversation);
+    mox_cli_session_close(&r.session);
     return code;
 }

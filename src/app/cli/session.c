@@ -74,6 +74,13 @@ int mox_cli_session_open_tokenizer(mox_cli_session *s)
     return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
+int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o)
+{
+    mox_err err;
+    const mox_chat_opts opts = {.template_file = o->v[OPT_TEMPLATE].text};
+    return mox_chat_open(&s->chat, s->dir, s->tokenizer, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+}
+
 /* Once: speeds of the scalar kernels make people think that something is broken. */
 static void say_scalar(const mox_cli_options *o)
 {
@@ -120,6 +127,7 @@ void mox_cli_session_close(mox_cli_session *s)
 {
     mox_seq_destroy(&s->seq);
     mox_context_destroy(&s->context);
+    mox_chat_close(&s->chat);
     mox_tokenizer_close(&s->tokenizer);
     mox_model_close(&s->model);
     mox_free(s->dir);

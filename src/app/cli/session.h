@@ -6,6 +6,7 @@
 
 #include "app/cli/options.h"
 #include "moxie.h"
+#include "moxie/chat.h"
 #include "moxie/text.h"
 
 /* Zero-initialise; mox_cli_session_close takes back whatever was opened. */
@@ -13,6 +14,7 @@ typedef struct mox_cli_session {
     char *dir;
     mox_model *model;
     mox_tokenizer *tokenizer;
+    mox_chat *chat;
     mox_context *context;
     mox_seq *seq;
 } mox_cli_session;
@@ -21,6 +23,8 @@ typedef struct mox_cli_session {
 int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_tokenizer(mox_cli_session *s);
+/* Needs the tokenizer. */
+int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o);
 /* One sequence of n_ctx positions (0: the library's choice) with the options'
  * settings; signals ask first from here on. */
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx);

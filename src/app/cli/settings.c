@@ -1,90 +1,54 @@
-/* app/cli/settings.c -- /set: names and values are those of the command line's options. */
+/* app/cli/settings.c -- how replies are made. */
 #include "app/cli/settings.h"
 
 #include "app/cli/message.h"
+#include "base/clock.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <sys/random.h>
 
-static const struct {
-    const char *name;
-    option_id id;
-} settings[] = {
-    {"temp", OPT_TEMP},
-    {"top-k", OPT_TOP_K},
-    {"top-p", OPT_TOP_P},
-    {"min-p", OPT_MIN_P},
-    {"repeat-penalty", OPT_REPEAT_PENALTY},
-    {"seed", OPT_SEED},
-    {"max-tokens", OPT_MAX_TOKENS},
-    {"think", OPT_THINK},
-    {"think-budget", OPT_THINK_BUDGET},
-};
-enum { N_SETTINGS = sizeof settings / sizeof *settings };
-
-const char *const *mox_cli_setting_names(void)
+uint64_t mox_cli_random(void)
 {
-    static const char *names[N_SETTINGS + 1];
-    for (int i = 0; i < N_SETTINGS; i++) names[i] = settings[i].name;
-    return names;
+    uint64_t x;
+    if (getrandom(&x, sizeof x, 0) != (ssize_t)sizeof x) x = (uint64_t)(mox_clock_now() * 1e9);
+    return x;
 }
 
-/* Choices live longer than the line they were typed in. */
-static const char *lasting(const char *word)
+void mox_cli_settings_reseed(mox_cli_settings *s)
 {
-    static const char *const words[] = {"auto", "on", "off"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i], word) == 0) return words[i];
-    return word;
+    if (!s->fixed_seed) s->sampling.seed = (uint32_t)mox_cli_random(); /* 32 bits: short to type, and exact in every JSON reader */
 }
 
-bool mox_cli_setting_change(mox_cli_options *o, const char *words)
+static float choose_real(const mox_cli_options *o, option_id id, float model_default)
 {
-    char name[32] = "", value[64] = "", rest[2] = "";
-    const int n = sscanf(words, "%31s %63s %1s", name, value, rest);
-    for (int i = 0; i < N_SETTINGS; i++) {
-        if (strcmp(settings[i].name, name) != 0) continue;
-        if (n != 2) {
-            mox_cli_say("/set %s takes one value, or default", name);
-            return false;
-        }
-        if (strcmp(value, "default") == 0) {
-            mox_cli_unset(o, settings[i].id);
-            return true;
-        }
-        if (!mox_cli_set(o, settings[i].id, lasting(value))) return false;
-        if (o->v[settings[i].id].text == value) o->v[settings[i].id].text = NULL; /* a number: parsed */
-        return true;
+    return mox_cli_given(o, id) ? (float)o->v[id].real : model_default;
+}
+
+bool mox_cli_settings_read(mox_cli_settings *s, const mox_cli_options *o, const mox_model *m)
+{
+    mox_generation g;
+    mox_model_get_generation(m, &g);
+    const bool on = o->v[OPT_THINK].on, off = o->v[OPT_NO_THINK].on;
+    if (on && off) {
+        mox_cli_say("--think and --no-think contradict each other; give one of them");
+        return false;
     }
-    const char *near = mox_cli_nearest(name, mox_cli_setting_names());
-    if (near) mox_cli_say("there is no setting %s; did you mean %s?", name, near);
-    else mox_cli_say("there is no setting %s; /set alone lists them", name);
-    return false;
-}
-
-static void show_real(const mox_cli_options *o, option_id id, const char *name, double fallback)
-{
-    const bool given = mox_cli_given(o, id);
-    mox_cli_note("%-15s %g%s", name, given ? o->v[id].real : fallback, given ? "" : "  (the model's)");
-}
-
-static void show_number(const mox_cli_options *o, option_id id, const char *name, const char *fallback)
-{
-    if (mox_cli_given(o, id)) mox_cli_note("%-15s %lld", name, (long long)o->v[id].number);
-    else mox_cli_note("%-15s %s", name, fallback);
-}
-
-void mox_cli_settings_show(const mox_cli_options *o, const mox_generation *g)
-{
-    char top_k[48];
-    (void)snprintf(top_k, sizeof top_k, "%d  (the model's)", (int)g->top_k);
-    show_real(o, OPT_TEMP, "temp", (double)g->temperature);
-    show_number(o, OPT_TOP_K, "top-k", top_k);
-    show_real(o, OPT_TOP_P, "top-p", (double)g->top_p);
-    show_real(o, OPT_MIN_P, "min-p", (double)g->min_p);
-    show_real(o, OPT_REPEAT_PENALTY, "repeat-penalty", (double)g->repeat_penalty);
-    show_number(o, OPT_SEED, "seed", "a new one each time");
-    show_number(o, OPT_MAX_TOKENS, "max-tokens", "what the context has room for");
-    mox_cli_note("%-15s %s", "think", o->v[OPT_THINK].text);
-    show_number(o, OPT_THINK_BUDGET, "think-budget", "no limit");
+    *s = (mox_cli_settings){
+        .sampling = {
+            .temperature = choose_real(o, OPT_TEMP, g.temperature),
+            .top_k = mox_cli_given(o, OPT_TOP_K) ? (int32_t)o->v[OPT_TOP_K].number : g.top_k,
+            .top_p = choose_real(o, OPT_TOP_P, g.top_p),
+            .min_p = choose_real(o, OPT_MIN_P, g.min_p),
+            .repeat_penalty = choose_real(o, OPT_REPEAT_PENALTY, g.repeat_penalty),
+            .presence_penalty = (float)o->v[OPT_PRESENCE_PENALTY].real,
+            .frequency_penalty = (float)o->v[OPT_FREQUENCY_PENALTY].real,
+            .seed = (uint64_t)o->v[OPT_SEED].number,
+        },
+        .fixed_seed = mox_cli_given(o, OPT_SEED),
+        .max_tokens = mox_cli_given(o, OPT_MAX_TOKENS) ? o->v[OPT_MAX_TOKENS].number : -1,
+        .think = on ? MOX_THINK_ON : off ? MOX_THINK_OFF : MOX_THINK_DEFAULT,
+        .think_budget = mox_cli_given(o, OPT_THINK_BUDGET) ? o->v[OPT_THINK_BUDGET].number : -1,
+        .stops = o->v[OPT_STOP].texts,
+        .n_stops = o->v[OPT_STOP].n_texts,
+    };
+    return true;
 }

@@ -1,14 +1,28 @@
-/* app/cli/settings.h -- the options that can be changed while a chat runs. */
+/* app/cli/settings.h -- how replies are made: sampling, limits, thinking.
+ *
+ * From the options where they say something, else from the model's own files. */
 #ifndef MOX_APP_CLI_SETTINGS_H
 #define MOX_APP_CLI_SETTINGS_H
 
 #include "app/cli/options.h"
-#include "moxie.h"
+#include "moxie/chat.h"
 
-/* Ended by NULL. */
-const char *const *mox_cli_setting_names(void);
-/* "NAME VALUE", or "NAME" to show it; false, and said, when it is not possible. */
-bool mox_cli_setting_change(mox_cli_options *o, const char *words);
-void mox_cli_settings_show(const mox_cli_options *o, const mox_generation *defaults);
+typedef struct mox_cli_settings {
+    mox_sampler_opts sampling;
+    bool fixed_seed; /* otherwise every reply has a new one */
+    int64_t max_tokens; /* -1: as many as the context holds */
+    mox_think think;
+    int64_t think_budget; /* -1: no limit */
+    const char *const *stops;
+    int32_t n_stops;
+} mox_cli_settings;
+
+/* False, and said, when the options contradict each other. */
+bool mox_cli_settings_read(mox_cli_settings *s, const mox_cli_options *o, const mox_model *m);
+
+/* Before each reply: a new seed, unless one was asked for. */
+void mox_cli_settings_reseed(mox_cli_settings *s);
+
+uint64_t mox_cli_random(void);
 
 #endif

@@ -7,10 +7,11 @@
 #include "app/cli/commands.h"
 #include "app/cli/input.h"
 #include "app/cli/message.h"
-#include "app/cli/settings.h"
+#include "app/cli/set.h"
 #include "app/cli/stats.h"
 #include "app/cli/terminal.h"
 #include "base/alloc.h"
+#include "base/file.h"
 #include "moxie/text.h"
 
 #include <stdlib.h>
@@ -50,7 +51,7 @@ const char *const *mox_cli_slash_names(void)
     return names;
 }
 
-const char *const *mox_cli_slash_settings(void) { return mox_cli_setting_names(); }
+const char *const *mox_cli_slash_settings(void) { return mox_cli_set_names(); }
 
 static const slash_command *find(const char *name, size_t n)
 {
@@ -108,44 +109,74 @@ static void detach(mox_cli_chat *c)
     c->n_attached = 0;
 }
 
+static bool has_system(const mox_cli_conversation *c) { return c->n > 0 && strcmp(c->messages[0].role, "system") == 0; }
+
+/* Messages up to the last one of the user, with it; 0 when there is none. */
+static size_t up_to_question(const mox_cli_conversation *c)
+{
+    size_t n = c->n;
+    while (n > 0 && strcmp(c->messages[n - 1].role, "user") != 0) n--;
+    return n;
+}
+
+/* The system prompt is no message of anybody. */
+static long long count(const mox_cli_conversation *c) { return (long long)(c->n - has_system(c)); }
+
 static mox_cli_slash_result clear(mox_cli_chat *c, const char *argument)
 {
     (void)argument;
     detach(c);
-    mox_cli_conversation_clear(c->conversation);
-    mox_cli_note("a new conversation%s", mox_cli_conversation_system(c->conversation) ? "; the system prompt stays" : "");
+    mox_cli_conversation_drop(&c->conversation, has_system(&c->conversation));
+    mox_cli_note("a new conversation%s", has_system(&c->conversation) ? "; the system prompt stays" : "");
     return SLASH_DONE;
 }
 
 static mox_cli_slash_result regenerate(mox_cli_chat *c, const char *argument)
 {
+    const size_t n = up_to_question(&c->conversation);
     (void)argument;
-    if (mox_cli_conversation_drop_reply(c->conversation)) return SLASH_REPLY;
-    mox_cli_say("there is no message to reply to");
-    return SLASH_FAILED;
+    if (n == 0) {
+        mox_cli_say("there is no message to reply to");
+        return SLASH_FAILED;
+    }
+    mox_cli_conversation_drop(&c->conversation, n);
+    return SLASH_REPLY;
 }
 
 static mox_cli_slash_result undo(mox_cli_chat *c, const char *argument)
 {
+    const size_t n = up_to_question(&c->conversation);
     (void)argument;
-    if (!mox_cli_conversation_drop_exchange(c->conversation)) {
+    if (n == 0) {
         mox_cli_say("there is no message to take back");
         return SLASH_FAILED;
     }
-    const long long left = mox_cli_conversation_count(c->conversation);
-    mox_cli_note("taken back; %lld message%s left", left, left == 1 ? "" : "s");
+    mox_cli_conversation_drop(&c->conversation, n - 1);
+    mox_cli_note("taken back; the conversation has %lld messages", count(&c->conversation));
     return SLASH_DONE;
+}
+
+int mox_cli_slash_set_system(mox_cli_chat *c, const char *text)
+{
+    char *copy = mox_strdup(text);
+    if (!copy) {
+        mox_cli_say("out of memory for the system prompt");
+        return EXIT_FULL;
+    }
+    mox_free(c->system);
+    c->system = copy;
+    return mox_cli_conversation_set_system(&c->conversation, text, strlen(text));
 }
 
 static mox_cli_slash_result set_system(mox_cli_chat *c, const char *argument)
 {
-    if (!*argument) {
-        const char *now = mox_cli_conversation_system(c->conversation);
-        mox_cli_note("%s", now ? now : "there is no system prompt");
-        return SLASH_DONE;
+    if (*argument) {
+        const char *text = strcmp(argument, "\"\"") == 0 ? "" : argument;
+        return mox_cli_slash_set_system(c, text) == EXIT_OK ? SLASH_DONE : SLASH_FAILED;
     }
-    const bool none = strcmp(argument, "\"\"") == 0;
-    return mox_cli_conversation_set_system(c->conversation, none ? NULL : argument) == EXIT_OK ? SLASH_DONE : SLASH_FAILED;
+    if (!has_system(&c->conversation)) mox_cli_note("there is no system prompt");
+    else mox_cli_note("%s", c->system ? c->system : c->conversation.messages[0].json); /* of a file that was loaded */
+    return SLASH_DONE;
 }
 
 /* ---- files ------------------------------------------------------------------- */
@@ -215,11 +246,24 @@ static mox_cli_slash_result attach(mox_cli_chat *c, const char *argument)
     return done ? SLASH_DONE : SLASH_FAILED;
 }
 
+static int write_file(const char *path, const char *text)
+{
+    mox_err err;
+    mox_out out;
+    mox_status status = mox_out_open(&out, path, &err);
+    if (status == MOX_OK) status = mox_out_write(&out, text, strlen(text), &err);
+    if (status == MOX_OK) status = mox_out_write(&out, "\n", 1, &err);
+    if (status == MOX_OK) status = mox_out_commit(&out, &err);
+    mox_out_discard(&out);
+    return status == MOX_OK ? EXIT_OK : mox_cli_fail_running(&err);
+}
+
 static mox_cli_slash_result save(mox_cli_chat *c, const char *argument)
 {
-    char *path = path_of(argument);
-    const bool done = path && mox_cli_conversation_save(c->conversation, path) == EXIT_OK;
-    if (done) mox_cli_note("%s: %lld messages saved", path, (long long)mox_cli_conversation_count(c->conversation));
+    char *path = path_of(argument), *json = NULL;
+    const bool done = path && mox_cli_conversation_json(&c->conversation, &json) == EXIT_OK && write_file(path, json) == EXIT_OK;
+    if (done) mox_cli_note("%s: %lld messages saved", path, count(&c->conversation));
+    mox_free(json);
     mox_free(path);
     return done ? SLASH_DONE : SLASH_FAILED;
 }
@@ -227,11 +271,16 @@ static mox_cli_slash_result save(mox_cli_chat *c, const char *argument)
 static mox_cli_slash_result load(mox_cli_chat *c, const char *argument)
 {
     char *path = path_of(argument);
-    const bool done = path && mox_cli_conversation_load(c->conversation, path) == EXIT_OK;
+    mox_cli_text text = {0};
+    const bool done = path && mox_cli_read_file(path, &text) == EXIT_OK &&
+                      mox_cli_conversation_parse(&c->conversation, path, text.bytes, text.n) == EXIT_OK;
     if (done) {
         detach(c);
-        mox_cli_note("%s: %lld messages", path, (long long)mox_cli_conversation_count(c->conversation));
+        mox_free(c->system);
+        c->system = NULL;
+        mox_cli_note("%s: %lld messages", path, count(&c->conversation));
     }
+    mox_free(text.bytes);
     mox_free(path);
     return done ? SLASH_DONE : SLASH_FAILED;
 }
@@ -258,10 +307,13 @@ static mox_cli_slash_result help(mox_cli_chat *c, const char *argument)
 
 static mox_cli_slash_result set(mox_cli_chat *c, const char *argument)
 {
-    if (*argument) return mox_cli_setting_change(&c->options, argument) ? SLASH_DONE : SLASH_FAILED;
+    if (*argument) {
+        const bool changed = mox_cli_set_words(&c->options, argument);
+        return changed && mox_cli_settings_read(&c->settings, &c->options, c->session.model) ? SLASH_DONE : SLASH_FAILED;
+    }
     mox_generation defaults;
     mox_model_get_generation(c->session.model, &defaults);
-    mox_cli_settings_show(&c->options, &defaults);
+    mox_cli_set_show(&c->options, &defaults);
     return SLASH_DONE;
 }
 
@@ -283,11 +335,22 @@ static mox_cli_slash_result show_stats(mox_cli_chat *c, const char *argument)
 
 static mox_cli_slash_result show_tokens(mox_cli_chat *c, const char *argument)
 {
-    int64_t n;
+    mox_err err;
+    mox_prompt prompt;
+    mox_tokens tokens = {0};
+    const mox_tokens *known = &c->conversation.timeline;
     (void)argument;
-    if (mox_cli_conversation_tokens(&c->session, &c->options, c->conversation, &n) != EXIT_OK) return SLASH_FAILED;
-    const long long n_ctx = mox_context_n_ctx(c->session.context);
-    mox_cli_note("%lld tokens of %lld (%.0f%%), %lld messages", (long long)n, n_ctx, 100.0 * (double)n / (double)n_ctx,
-                 (long long)mox_cli_conversation_count(c->conversation));
-    return SLASH_DONE;
+    if (c->conversation.n == 0) {
+        mox_cli_note("the conversation is empty");
+        return SLASH_DONE;
+    }
+    int code = mox_cli_conversation_render(&c->conversation, &c->session, c->settings.think, false, &prompt);
+    if (code == EXIT_OK && mox_prompt_encode(c->session.tokenizer, &prompt, known->ids, known->n, &tokens, NULL, &err) != MOX_OK)
+        code = mox_cli_fail_running(&err);
+    const long long n = tokens.n, n_ctx = mox_context_n_ctx(c->session.context);
+    if (code == EXIT_OK) mox_cli_note("%lld tokens of %lld (%.0f%%), %lld messages", n, n_ctx, 100.0 * (double)n / (double)n_ctx,
+                                      count(&c->conversation));
+    mox_tokens_free(&tokens);
+    mox_prompt_free(&prompt);
+    return code == EXIT_OK ? SLASH_DONE : SLASH_FAILED;
 }

@@ -3,11 +3,14 @@
 #define MOX_APP_CLI_SLASH_H
 
 #include "app/cli/conversation.h"
+#include "app/cli/settings.h"
 
 typedef struct mox_cli_chat {
     mox_cli_session session;
     mox_cli_options options; /* as /set has changed them */
-    mox_cli_conversation *conversation;
+    mox_cli_settings settings; /* made of them */
+    mox_cli_conversation conversation;
+    char *system; /* the system prompt that was given here; NULL: none was */
     char *attached; /* files that go in front of the next message; NULL: none */
     size_t n_attached;
     mox_cli_stats last, sum;
@@ -20,6 +23,9 @@ typedef enum mox_cli_slash_result {
     SLASH_REPLY,  /* the model is to reply to the conversation */
     SLASH_LEAVE,
 } mox_cli_slash_result;
+
+/* The system prompt; an empty text for none.  Returns an exit code. */
+int mox_cli_slash_set_system(mox_cli_chat *c, const char *text);
 
 /* Executes "name arguments". */
 mox_cli_slash_result mox_cli_slash(mox_cli_chat *c, const char *line);

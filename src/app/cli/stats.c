@@ -4,12 +4,19 @@
  * longest to the shortest. */
 #include "app/cli/stats.h"
 
+#include "app/cli/message.h"
+#include "app/cli/output.h"
+
 #include <stdio.h>
 #include <string.h>
 
 static double rate(int64_t n, double seconds) { return n > 0 && seconds > 0.0 ? (double)n / seconds : 0.0; }
 
-int mox_cli_rate_digits(double x) { return x < 100.0 ? 1 : 0; }
+/* The first token comes with the prompt, so one less was computed afterwards. */
+static double generate_rate(const mox_cli_stats *s) { return rate(s->n_reply - 1, s->generate_s); }
+
+/* As many as mean something. */
+static int rate_digits(double x) { return x < 100.0 ? 1 : 0; }
 static int second_digits(double x) { return x < 1.0 ? 2 : 1; }
 
 static const char *ending(const mox_cli_stats *s)
@@ -21,16 +28,16 @@ static const char *ending(const mox_cli_stats *s)
 static void wording(const mox_cli_stats *s, int level, char out[MOX_CLI_STATS_BYTES])
 {
     const double pr = rate(s->n_computed, s->prompt_s);
-    const double gr = rate(s->n_generated - 1, s->generate_s); /* the first token comes with the prompt */
-    const int pd = mox_cli_rate_digits(pr), gd = mox_cli_rate_digits(gr);
-    const long long prompt = s->n_prompt, computed = s->n_computed, generated = s->n_generated;
+    const double gr = generate_rate(s);
+    const int pd = rate_digits(pr), gd = rate_digits(gr);
+    const long long prompt = s->n_prompt, computed = s->n_computed, generated = s->n_reply;
     char cached[40] = "";
     if (s->n_cached > 0) (void)snprintf(cached, sizeof cached, " (cached %lld)", (long long)s->n_cached);
     char first[40] = ""; /* not of a sum */
     if (s->first_token_s > 0.0)
         (void)snprintf(first, sizeof first, " | ttft %.*fs", second_digits(s->first_token_s), s->first_token_s);
     const size_t room = MOX_CLI_STATS_BYTES;
-    if (generated == 0) {
+    if (s->n_cached + computed < prompt) {
         if (level < 2) (void)snprintf(out, room, "prompt %lld of %lld tok %.*fs %.*f t/s%s", computed + s->n_cached, prompt,
                                       second_digits(s->prompt_s), s->prompt_s, pd, pr, ending(s));
         else (void)snprintf(out, room, "%lld of %lld tok", computed + s->n_cached, prompt);
@@ -60,12 +67,54 @@ void mox_cli_stats_line(const mox_cli_stats *s, int columns, char out[MOX_CLI_ST
     out[0] = '\0';
 }
 
+void mox_cli_say_stats(const mox_cli_stats *s)
+{
+    char line[MOX_CLI_STATS_BYTES];
+    mox_cli_stats_line(s, MOX_CLI_STATS_BYTES, line);
+    mox_cli_say("%s", line);
+}
+
+const char *mox_cli_stop_name(mox_stop stop)
+{
+    switch (stop) {
+    case MOX_STOP_CALLS: return "tool_calls";
+    case MOX_STOP_LENGTH: return "length";
+    case MOX_STOP_CANCELLED: return "cancelled";
+    default: return "stop";
+    }
+}
+
+void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
+{
+    mox_cli_putf("\"stop_reason\": \"%s\", \"prompt_tokens\": %lld, \"cached_tokens\": %lld, \"generated_tokens\": %lld, "
+                 "\"thinking_tokens\": %lld, \"seed\": %llu",
+                 mox_cli_stop_name(s->stop), (long long)s->n_prompt, (long long)s->n_cached, (long long)s->n_reply,
+                 (long long)s->n_thinking, (unsigned long long)s->seed);
+    const struct {
+        const char *name;
+        double value;
+    } timings[] = {
+        {"load_s", load_s},
+        {"prompt_s", s->prompt_s},
+        {"prompt_tokens_per_s", rate(s->n_computed, s->prompt_s)},
+        {"generate_s", s->generate_s},
+        {"generate_tokens_per_s", generate_rate(s)},
+        {"ttft_s", s->first_token_s},
+    };
+    mox_cli_putf(", \"timings\": {");
+    for (size_t i = 0; i < sizeof timings / sizeof *timings; i++) {
+        mox_cli_putf("%s\"%s\": ", i == 0 ? "" : ", ", timings[i].name);
+        mox_cli_put_json_real(timings[i].value);
+    }
+    mox_cli_putf("}");
+}
+
 void mox_cli_stats_add(mox_cli_stats *sum, const mox_cli_stats *s)
 {
     sum->n_prompt += s->n_prompt;
     sum->n_cached += s->n_cached;
     sum->n_computed += s->n_computed;
-    sum->n_generated += s->n_generated;
+    sum->n_reply += s->n_reply;
     sum->prompt_s += s->prompt_s;
     sum->generate_s += s->generate_s;
 }

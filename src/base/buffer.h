@@ -1,7 +1,7 @@
-/* text/buffer.h -- arrays that grow.  A zeroed mox_buffer is empty; contents are
+/* base/buffer.h -- arrays that grow.  A zeroed mox_buffer is empty; contents are
  * whatever the owner says, always of one element size. */
-#ifndef MOX_TEXT_BUFFER_H
-#define MOX_TEXT_BUFFER_H
+#ifndef MOX_BASE_BUFFER_H
+#define MOX_BASE_BUFFER_H
 
 #include "base/alloc.h"
 #include "base/err.h"

@@ -1,0 +1,288 @@
+/* runtime/turn.c -- one reply: tokens chosen one by one, taken apart as they come.
+ *
+ * Logits go in, a token comes out; on the way its bytes become characters, the characters
+ * parts of a message (text/reply.h), and the text is held against the stop strings.  A
+ * thinking block that is over its budget is closed by tokens that nobody sampled.
+ *
+ * Owns: the sampler, the ids and bytes of the reply.   Borrows: model, tokenizer, chat. */
+#include "moxie/chat.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "text/chat_internal.h"
+#include "text/stops.h"
+
+#include <string.h>
+
+struct mox_turn {
+    const mox_tokenizer *tokenizer;
+    mox_generation generation;
+    mox_sampler *sampler;
+    mox_reply *reply; /* NULL: all is text */
+    mox_call_format format;
+    mox_stops stops;
+    mox_utf8_stream stream;
+    mox_part_fn *on_part;
+    void *on_part_user;
+    int64_t max_tokens, think_budget;
+
+    mox_tokens tokens;
+    int64_t n_thinking;
+    mox_tokens forced; /* ids that close a thinking block */
+    int64_t n_forced;  /* of them that were given out */
+    bool forcing;
+
+    mox_writer said;
+    mox_buffer plain; /* mox_text_span */
+    size_t n_plain;
+    mox_writer text; /* what went out as text */
+    mox_stop stop;
+    mox_status status; /* of what happened inside callbacks */
+    mox_err *err;      /* of the running call */
+};
+
+/* ---- making one -------------------------------------------------------------------------------- */
+
+/* What closes a thinking block, in the layout that models are trained on. */
+static mox_status prepare_closing(mox_turn *t, mox_err *err)
+{
+    static const char closing[] = "\n</think>\n\n";
+    return mox_tokenizer_encode(t->tokenizer, closing, sizeof closing - 1, MOX_ENCODE_SPECIAL, &t->forced, err);
+}
+
+static void on_reply_part(void *user, mox_part part, int32_t call, const char *text, size_t n);
+
+static mox_status init(mox_turn *t, const mox_model *m, const mox_chat *chat, const mox_turn_opts *o, mox_err *err)
+{
+    mox_model_info info;
+    mox_model_get_info(m, &info);
+    mox_model_get_generation(m, &t->generation);
+    MOX_TRY(mox_sampler_create(&t->sampler, info.n_vocab, &o->sampling, err));
+    MOX_TRY(mox_stops_init(&t->stops, o->stops, o->n_stops, err));
+    if (!chat) return MOX_OK;
+    const mox_reply_opts reply = {.format = chat->format, .thinking = o->thinking, .id_seed = o->call_seed, .tools = o->tools,
+                                  .on_part = on_reply_part, .on_part_user = t};
+    t->format = chat->format;
+    MOX_TRY(mox_reply_create(&t->reply, &reply, err));
+    return t->think_budget >= 0 ? prepare_closing(t, err) : MOX_OK;
+}
+
+mox_status mox_turn_create(mox_turn **out, const mox_model *m, const mox_tokenizer *tokenizer, const mox_chat *chat,
+                           const mox_turn_opts *opts, mox_err *err)
+{
+    *out = NULL;
+    mox_turn *t = mox_alloc_array(1, sizeof *t);
+    if (!t) return mox_fail_memory(err, sizeof *t, "a reply");
+    t->tokenizer = tokenizer;
+    t->on_part = opts->on_part;
+    t->on_part_user = opts->on_part_user;
+    t->max_tokens = opts->max_tokens;
+    t->think_budget = opts->think_budget;
+    const mox_status status = init(t, m, chat, opts, err);
+    if (status != MOX_OK) mox_turn_destroy(&t);
+    *out = t;
+    return status;
+}
+
+void mox_turn_destroy(mox_turn **turn)
+{
+    mox_turn *t = *turn;
+    if (!t) return;
+    mox_sampler_destroy(&t->sampler);
+    mox_reply_destroy(&t->reply);
+    mox_stops_deinit(&t->stops);
+    mox_tokens_free(&t->tokens);
+    mox_tokens_free(&t->forced);
+    mox_writer_deinit(&t->said);
+    mox_buffer_deinit(&t->plain);
+    mox_writer_deinit(&t->text);
+    mox_free(t);
+    *turn = NULL;
+}
+
+void mox_turn_accept(mox_turn *t, int32_t token) { mox_sampler_accept(t->sampler, token); }
+
+/* ---- what comes out ------------------------------------------------------------------------------- */
+
+static void tell(mox_turn *t, mox_part part, int32_t call, const char *text, size_t n)
+{
+    if (t->on_part) t->on_part(t->on_part_user, part, call, text, n);
+}
+
+static void emit_text(void *user, const char *text, size_t n)
+{
+    mox_turn *t = user;
+    if (t->status == MOX_OK) t->status = mox_write(&t->text, text, n, t->err);
+    if (t->status == MOX_OK) tell(t, MOX_PART_TEXT, -1, text, n);
+}
+
+static void on_reply_part(void *user, mox_part part, int32_t call, const char *text, size_t n)
+{
+    mox_turn *t = user;
+    if (t->status != MOX_OK || t->stops.found) return;
+    if (part == MOX_PART_TEXT) t->status = mox_stops_push(&t->stops, text, n, emit_text, t, t->err);
+    else tell(t, part, call, text, n);
+}
+
+static void on_characters(void *user, const char *text, size_t n)
+{
+    mox_turn *t = user;
+    if (t->status != MOX_OK) return;
+    if (t->reply) {
+        const mox_status status = mox_reply_push(t->reply, text, n, t->err);
+        if (t->status == MOX_OK) t->status = status;
+    } else {
+        on_reply_part(t, MOX_PART_TEXT, -1, text, n);
+    }
+}
+
+/* Special tokens are seen by the parser of a format that is written in them; nobody reads
+ * the others. */
+static mox_status take_bytes(mox_turn *t, int32_t id, mox_err *err)
+{
+    size_t n;
+    const char *bytes = mox_tokenizer_bytes(t->tokenizer, id, &n);
+    const bool special = mox_tokenizer_is_special(t->tokenizer, id);
+    if (!bytes) return MOX_OK;
+    if (!special) {
+        MOX_TRY(mox_buffer_reserve(&t->plain, t->n_plain + 1, sizeof(mox_text_span), "a reply", err));
+        mox_text_span *spans = t->plain.data;
+        if (t->n_plain > 0 && spans[t->n_plain - 1].end == t->said.n) spans[t->n_plain - 1].end += n;
+        else spans[t->n_plain++] = (mox_text_span){t->said.n, t->said.n + n};
+    }
+    MOX_TRY(mox_write(&t->said, bytes, n, err));
+    if (special && !(t->reply && mox_reply_is_marker(t->format, bytes, n))) return MOX_OK;
+    t->err = err;
+    mox_utf8_stream_push(&t->stream, bytes, n, on_characters, t);
+    return t->status;
+}
+
+/* ---- token by token ---------------------------------------------------------------------------------- */
+
+static mox_status append(mox_turn *t, int32_t id, mox_err *err)
+{
+    mox_buffer b = {t->tokens.ids, (size_t)t->tokens.capacity};
+    MOX_TRY(mox_buffer_reserve(&b, (size_t)t->tokens.n + 1, sizeof id, "a reply", err));
+    t->tokens.ids = b.data;
+    t->tokens.capacity = (int64_t)b.capacity;
+    t->tokens.ids[t->tokens.n++] = id;
+    return MOX_OK;
+}
+
+static mox_status choose(mox_turn *t, const float *logits, int32_t *id, mox_err *err)
+{
+    const bool thinking = t->reply && mox_reply_is_thinking(t->reply);
+    if (thinking && t->think_budget >= 0 && t->n_thinking >= t->think_budget) t->forcing = t->n_forced < t->forced.n;
+    if (thinking) t->n_thinking++;
+    if (!t->forcing) return mox_sampler_sample(t->sampler, logits, id, err);
+    *id = t->forced.ids[t->n_forced++];
+    t->forcing = t->n_forced < t->forced.n;
+    mox_sampler_accept(t->sampler, *id);
+    return MOX_OK;
+}
+
+mox_status mox_turn_end(mox_turn *t, mox_stop why, mox_err *err)
+{
+    if (t->stop != MOX_STOP_NOT) return MOX_OK;
+    t->err = err;
+    const bool complete = why == MOX_STOP_END;
+    mox_utf8_stream_end(&t->stream, on_characters, t);
+    if (t->status == MOX_OK && t->reply) {
+        const mox_status status = mox_reply_finish(t->reply, complete, err);
+        if (t->status == MOX_OK) t->status = status;
+    }
+    if (t->status == MOX_OK) mox_stops_end(&t->stops, emit_text, t);
+    mox_message message;
+    mox_turn_get_message(t, &message);
+    t->stop = t->stops.found ? MOX_STOP_STRING : complete && message.n_calls > 0 ? MOX_STOP_CALLS : why;
+    return t->status;
+}
+
+mox_status mox_turn_next(mox_turn *t, const float *logits, int32_t *token, mox_stop *stop, mox_err *err)
+{
+    *stop = t->stop;
+    if (t->stop != MOX_STOP_NOT) return MOX_OK;
+    if (t->tokens.n >= t->max_tokens) {
+        MOX_TRY(mox_turn_end(t, MOX_STOP_LENGTH, err));
+        *stop = t->stop;
+        return MOX_OK;
+    }
+    MOX_TRY(choose(t, logits, token, err));
+    MOX_TRY(append(t, *token, err));
+    if (mox_is_stop(&t->generation, t->tokenizer, *token)) {
+        MOX_TRY(mox_turn_end(t, MOX_STOP_END, err));
+    } else {
+        MOX_TRY(take_bytes(t, *token, err));
+        if (t->stops.found) MOX_TRY(mox_turn_end(t, MOX_STOP_STRING, err));
+        else if (t->tokens.n >= t->max_tokens) MOX_TRY(mox_turn_end(t, MOX_STOP_LENGTH, err));
+    }
+    *stop = t->stop;
+    return MOX_OK;
+}
+
+/* ---- what there is --------------------------------------------------------------------------------------- */
+
+void mox_turn_get_message(const mox_turn *t, mox_message *out)
+{
+    *out = (mox_message){.thinking = ""};
+    if (t->reply) mox_reply_get_message(t->reply, out);
+    out->text = mox_writer_text(&t->text); /* which ends before a stop string */
+    out->n_text = t->text.n;
+}
+
+const int32_t *mox_turn_tokens(const mox_turn *t, int64_t *n)
+{
+    *n = t->tokens.n;
+    return t->tokens.ids;
+}
+
+void mox_turn_get_said(const mox_turn *t, mox_marked_text *out)
+{
+    *out = (mox_marked_text){mox_writer_text(&t->said), t->said.n, t->plain.data, t->n_plain};
+}
+
+int64_t mox_turn_thinking_tokens(const mox_turn *t) { return t->n_thinking; }
+
+static mox_status write_call(mox_writer *w, const mox_call *call, mox_err *err)
+{
+    MOX_TRY(mox_write_text(w, "{\"id\": ", err));
+    MOX_TRY(mox_write_json(w, call->id, strlen(call->id), err));
+    MOX_TRY(mox_write_text(w, ", \"type\": \"function\", \"function\": {\"name\": ", err));
+    MOX_TRY(mox_write_json(w, call->name, strlen(call->name), err));
+    MOX_TRY(mox_write_text(w, ", \"arguments\": ", err));
+    MOX_TRY(mox_write_json(w, call->arguments, strlen(call->arguments), err));
+    return mox_write_text(w, "}}", err);
+}
+
+static mox_status write_message(mox_writer *w, const mox_message *m, mox_err *err)
+{
+    MOX_TRY(mox_write_text(w, "{\"role\": \"assistant\", \"content\": ", err));
+    MOX_TRY(mox_write_json(w, m->text, m->n_text, err));
+    if (m->n_thinking > 0) {
+        MOX_TRY(mox_write_text(w, ", \"reasoning_content\": ", err));
+        MOX_TRY(mox_write_json(w, m->thinking, m->n_thinking, err));
+    }
+    for (int32_t i = 0; i < m->n_calls; i++) {
+        MOX_TRY(mox_write_text(w, i == 0 ? ", \"tool_calls\": [" : ", ", err));
+        MOX_TRY(write_call(w, &m->calls[i], err));
+    }
+    return mox_write_text(w, m->n_calls > 0 ? "]}" : "}", err);
+}
+
+mox_status mox_turn_message_json(const mox_turn *t, char **out, mox_err *err)
+{
+    mox_writer w = {0};
+    mox_message message;
+    *out = NULL;
+    mox_turn_get_message(t, &message);
+    const mox_status status = write_message(&w, &message, err);
+    if (status == MOX_OK) *out = mox_writer_take(&w);
+    mox_writer_deinit(&w);
+    return status;
+}
+
+void mox_text_free(char **text)
+{
+    mox_free(*text);
+    *text = NULL;
+}
