@@ -42,7 +42,7 @@ static mox_scan_result find_value_end(mox_scan *s)
 {
     static const char *const closes[] = {"</arg_value>", NULL};
     size_t end;
-    if (mox_scan_find(s, closes, &end) < 0) return MOX_SCAN_MORE;
+    if (mox_scan_seek(s, closes, &end) < 0) return MOX_SCAN_MORE;
     s->value = (mox_span){s->from, end};
     s->state = VALUE_CLOSED;
     return MOX_SCAN_ON;

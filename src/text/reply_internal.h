@@ -120,7 +120,7 @@ mox_scan_result mox_scan_word(mox_scan *s, mox_span *out);
 /* Takes a JSON object, or a string, after blanks, into s->value. */
 mox_scan_result mox_scan_json(mox_scan *s);
 /* Goes on to the first of tags and takes it; *at is where it begins.  MORE: it is not there. */
-int mox_scan_find(mox_scan *s, const char *const *tags, size_t *at);
+int mox_scan_seek(mox_scan *s, const char *const *tags, size_t *at);
 /* Takes everything up to close into *out, without line breaks and markup, and close. */
 mox_scan_result mox_scan_key(mox_scan *s, const char *close, mox_span *out);
 

@@ -43,7 +43,7 @@ static mox_scan_result find_value_end(mox_scan *s)
 {
     static const char *const closes[] = {"</parameter>", FUNCTION_CLOSE, NULL};
     size_t end;
-    const int tag = mox_scan_find(s, closes, &end);
+    const int tag = mox_scan_seek(s, closes, &end);
     if (tag < 0) return MOX_SCAN_MORE;
     const char *text = s->in.text;
     s->value = (mox_span){s->from, end};

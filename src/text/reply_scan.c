@@ -73,7 +73,7 @@ mox_scan_result mox_scan_json(mox_scan *s)
     return MOX_SCAN_MORE;
 }
 
-int mox_scan_find(mox_scan *s, const char *const *tags, size_t *at)
+int mox_scan_seek(mox_scan *s, const char *const *tags, size_t *at)
 {
     while (s->pos < s->in.n) {
         const char *angle = memchr(s->in.text + s->pos, '<', s->in.n - s->pos);
