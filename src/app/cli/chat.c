@@ -43,7 +43,7 @@ static void name_model(const char *dir, char *out, size_t size)
     free(path); /* realpath's own */
 }
 
-static void greet(const mox_cli_chat *c, bool color)
+static void greet(const mox_cli_chat *c)
 {
     char name[128], line[256];
     name_model(c->session.dir, name, sizeof name);
@@ -51,43 +51,43 @@ static void greet(const mox_cli_chat *c, bool color)
     if (snprintf(line, sizeof line, "%s, %lld tokens of context. /help shows the commands, Ctrl-D leaves.", name,
                  (long long)mox_context_n_ctx(c->session.context)) < columns ||
         snprintf(line, sizeof line, "%s. /help helps, Ctrl-D leaves.", name) < columns)
-        mox_cli_aside(color, line);
-    else mox_cli_aside(color, name);
+        mox_cli_aside(c->color, line);
+    else mox_cli_aside(c->color, name);
     fputc('\n', stderr);
 }
 
 /* ---- one reply --------------------------------------------------------------- */
 
-static void show_stats(const mox_cli_chat *c, bool color)
+static void show_stats(const mox_cli_chat *c)
 {
     char line[MOX_CLI_STATS_BYTES];
     if (c->options.v[OPT_QUIET].on) return;
     mox_cli_stats_line(&c->last, mox_cli_stderr_is_terminal() ? mox_cli_stderr_columns() : MOX_CLI_STATS_BYTES, line);
-    if (line[0]) mox_cli_aside(color, line);
+    if (line[0]) mox_cli_aside(c->color, line);
 }
 
 /* n_before: the messages without the one that is answered; where there is no reply, they
  * are what is left.  EXIT_OK also when the reply was stopped. */
-static int reply(mox_cli_chat *c, size_t n_before, bool color)
+static int reply(mox_cli_chat *c, size_t n_before)
 {
     mox_cli_screen screen;
     mox_turn *turn = NULL;
     const mox_cli_sink sink = {.on_part = mox_cli_screen_part, .user = &screen, .quiet = c->options.v[OPT_QUIET].on};
-    mox_cli_screen_begin(&screen, color);
+    mox_cli_screen_begin(&screen, c->color);
     mox_cli_settings_reseed(&c->settings);
     mox_cli_tty_hide_keys(true);
     const int code = mox_cli_conversation_reply(&c->conversation, &c->session, &c->settings, &sink, &turn, &c->last);
     mox_cli_screen_end(&screen);
     mox_cli_tty_hide_keys(false);
-    if (mox_cli_stop_signal() == SIGINT) mox_cli_stop_forget();
+    if (c->interactive && mox_cli_stop_signal() == SIGINT) mox_cli_stop_forget();
     const bool dropped = !turn && n_before < c->conversation.n;
     if (!turn) mox_cli_conversation_drop(&c->conversation, n_before);
     mox_turn_destroy(&turn);
     if (code != EXIT_OK) return code;
-    show_stats(c, color);
+    show_stats(c);
     c->n_replies++;
     mox_cli_stats_add(&c->sum, &c->last);
-    if (dropped) mox_cli_note("your message is dropped; Up brings it back");
+    if (dropped && c->interactive) mox_cli_note("your message is dropped; Up brings it back");
     return EXIT_OK;
 }
 
@@ -111,7 +111,7 @@ static int ask(mox_cli_chat *c, const char *text, size_t n)
 }
 
 /* *leave is set when the chat is over. */
-static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool color, bool *leave)
+static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool *leave)
 {
     const char *bytes = text->bytes;
     size_t n = text->n;
@@ -120,7 +120,7 @@ static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool color, bool
         switch (mox_cli_slash(c, bytes + 1)) {
         case SLASH_DONE: return EXIT_OK;
         case SLASH_FAILED: return EXIT_USAGE;
-        case SLASH_REPLY: return reply(c, c->conversation.n, color);
+        case SLASH_REPLY: return reply(c, c->conversation.n);
         case SLASH_LEAVE: *leave = true; return EXIT_OK;
         }
     }
@@ -130,14 +130,13 @@ static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool color, bool
     }
     const size_t n_before = c->conversation.n;
     const int code = ask(c, bytes, n);
-    return code == EXIT_OK ? reply(c, n_before, color) : code;
+    return code == EXIT_OK ? reply(c, n_before) : code;
 }
 
 /* ---- the command ------------------------------------------------------------- */
 
-static int converse(mox_cli_chat *c, mox_cli_line *line, bool color)
+static int converse(mox_cli_chat *c, mox_cli_line *line)
 {
-    const bool interactive = mox_cli_line_is_interactive(line);
     bool leave = false, interrupted = false;
     int worst = EXIT_OK;
     while (!leave && !mox_cli_output_failed()) {
@@ -146,13 +145,13 @@ static int converse(mox_cli_chat *c, mox_cli_line *line, bool color)
         switch (mox_cli_line_read(line, &text)) {
         case LINE_TEXT:
             interrupted = false;
-            code = take(c, &text, color, &leave);
-            if (interactive && !leave && text.n > 0) fputc('\n', stderr); /* what belongs together stands together */
+            code = take(c, &text, &leave);
+            if (c->interactive && !leave && text.n > 0) fputc('\n', stderr); /* what belongs together stands together */
             mox_free(text.bytes);
             break;
         case LINE_END: leave = true; break;
         case LINE_INTERRUPT:
-            if (!interactive || interrupted) return EXIT_SIGNAL + SIGINT;
+            if (!c->interactive || interrupted) return EXIT_SIGNAL + SIGINT;
             interrupted = true;
             mox_cli_note("Ctrl-C again leaves, as does Ctrl-D");
             break;
@@ -160,7 +159,7 @@ static int converse(mox_cli_chat *c, mox_cli_line *line, bool color)
         case LINE_FAILED: code = EXIT_FULL; break;
         }
         if (mox_cli_stop_signal()) return EXIT_SIGNAL + mox_cli_stop_signal();
-        if (worst == EXIT_OK && !interactive) worst = code;
+        if (worst == EXIT_OK && !c->interactive) worst = code;
     }
     return worst;
 }
@@ -181,18 +180,18 @@ static int prepare(mox_cli_chat *c)
 
 int mox_cli_chat_command(const mox_cli_options *o)
 {
-    mox_cli_chat c = {.options = *o};
+    mox_cli_chat c = {.options = *o, .color = mox_cli_use_color(o->v[OPT_COLOR].text)};
     mox_cli_line *line = NULL;
-    const bool color = mox_cli_use_color(o->v[OPT_COLOR].text);
     int code = prepare(&c);
     if (code == EXIT_OK) {
         mox_cli_tty_keep();
-        line = mox_cli_line_open(color);
+        line = mox_cli_line_open(c.color);
         if (!line) code = EXIT_FULL;
     }
     if (code == EXIT_OK) {
-        if (mox_cli_line_is_interactive(line) && !o->v[OPT_QUIET].on) greet(&c, color);
-        code = converse(&c, line, color);
+        c.interactive = mox_cli_line_is_interactive(line);
+        if (c.interactive && !o->v[OPT_QUIET].on) greet(&c);
+        code = converse(&c, line);
     }
     mox_cli_line_close(&line);
     mox_cli_tty_restore();

@@ -54,6 +54,7 @@ static mox_status compute_prompt(mox_cli_session *s, const mox_cli_prompt *promp
     mox_model_get_info(s->model, &info);
     stats->n_cached = mox_seq_reuse(s->seq, prompt->tokens.ids, prompt->tokens.n);
     mox_cli_progress_start(&progress, "prompt", prompt->tokens.n - stats->n_cached, quiet);
+    mox_cli_progress_draw_soon(&progress);
     if (info.recurrent) status = compute_up_to(s, &prompt->tokens, prompt->n_before, &progress, err);
     if (status == MOX_OK) status = compute_up_to(s, &prompt->tokens, prompt->tokens.n, &progress, err);
     mox_cli_progress_end(&progress);

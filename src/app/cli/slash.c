@@ -289,15 +289,17 @@ static mox_cli_slash_result load(mox_cli_chat *c, const char *argument)
 
 static mox_cli_slash_result help(mox_cli_chat *c, const char *argument)
 {
-    const bool narrow = mox_cli_stderr_columns() < 68;
+    enum { NARROW = 68, NAME = 9, NAME_AND_ARGUMENT = 19 };
+    const int columns = mox_cli_stderr_columns(), indent = columns < NARROW ? NAME : NAME_AND_ARGUMENT;
     (void)c;
     (void)argument;
     for (int i = 0; i < N_COMMANDS; i++) {
         if (!table[i].help) continue;
-        const char *takes = table[i].argument ? table[i].argument : "";
-        const int room = 12 - (int)strlen(table[i].name);
-        if (narrow) mox_cli_note("/%s %s\n    %s", table[i].name, takes, table[i].help);
-        else mox_cli_note("/%s %-*s %s", table[i].name, room + 4, takes, table[i].help);
+        char left[NAME_AND_ARGUMENT + 1];
+        const bool with_argument = columns >= NARROW && table[i].argument;
+        (void)snprintf(left, sizeof left, "/%s %s", table[i].name, with_argument ? table[i].argument : "");
+        fprintf(stderr, "%-*s", indent, left);
+        mox_cli_print_folded(stderr, table[i].help, indent, columns);
     }
     mox_cli_note("\nSeveral lines: end a line with \\, or write them between \"\"\" and \"\"\", or paste them. "
                  "// begins a message with a slash. Ctrl-C stops a reply and keeps what was said; before its first word "

@@ -6,6 +6,8 @@
 #include "app/cli/settings.h"
 
 typedef struct mox_cli_chat {
+    bool color;
+    bool interactive; /* somebody sits at a terminal */
     mox_cli_session session;
     mox_cli_options options; /* as /set has changed them */
     mox_cli_settings settings; /* made of them */
