@@ -25,6 +25,7 @@ static void on_resize(int number)
 {
     (void)number;
     resized = 1;
+    mox_cli_stop_wake();
 }
 
 void mox_cli_keys_watch_size(void)
@@ -41,24 +42,19 @@ typedef enum waiting { WAIT_DATA, WAIT_SIGNAL, WAIT_TIMEOUT } waiting;
 /* timeout_ms < 0: for ever, and signals count. */
 static waiting wait_for_input(int timeout_ms)
 {
-    sigset_t ours, before;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGWINCH);
-    (void)sigprocmask(SIG_BLOCK, &ours, &before);
-    const bool signals = timeout_ms < 0;
-    waiting result = WAIT_SIGNAL;
-    while (!signals || !(mox_cli_stop_signal() || resized)) {
-        struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-        const struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
-        const int n = ppoll(&in, 1, signals ? NULL : &limit, &before);
+    struct pollfd in[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = mox_cli_stop_waker(), .events = POLLIN}};
+    for (;;) {
+        if (timeout_ms < 0 && (mox_cli_stop_signal() || resized)) return WAIT_SIGNAL;
+        in[0].revents = in[1].revents = 0;
+        const int n = poll(in, timeout_ms < 0 ? 2 : 1, timeout_ms);
+        if (n == 0) return WAIT_TIMEOUT;
         if (n < 0 && errno == EINTR) continue;
-        result = n == 0 ? WAIT_TIMEOUT : WAIT_DATA; /* an error too: read tells it */
-        break;
+        if (in[1].revents) {
+            char bytes[64];
+            while (read(in[1].fd, bytes, sizeof bytes) > 0) {}
+        }
+        if (n < 0 || in[0].revents) return WAIT_DATA; /* also at the end and on errors, which read tells */
     }
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
-    return result;
 }
 
 /* More bytes behind those that are there; false at the end and when there is no room. */

@@ -27,6 +27,7 @@ static void end_part(mox_cli_screen *s)
     if (!s->open) return;
     if (s->color && s->part != MOX_PART_TEXT) put(plain);
     if (s->part == MOX_PART_THINKING && !s->color) put("\n[/thinking]");
+    if (is_call(s->part) && !s->terminal) put("}");
     put("\n");
     s->open = false;
     s->newlines = 0;
@@ -41,7 +42,7 @@ static void begin_part(mox_cli_screen *s, mox_part part)
     if (s->color && part == MOX_PART_THINKING) put(dim);
     else if (s->color && is_call(part)) put(call_color);
     if (part == MOX_PART_THINKING && !s->color) put("[thinking]\n");
-    if (part == MOX_PART_CALL_NAME) put("[call] ");
+    if (part == MOX_PART_CALL_NAME) put(s->terminal ? "[call] " : "{\"name\": ");
 }
 
 void mox_cli_screen_part(void *screen, mox_part part, int32_t call, const char *text, size_t n)
@@ -56,9 +57,13 @@ void mox_cli_screen_part(void *screen, mox_part part, int32_t call, const char *
         if (n == 0) return;
         begin_part(s, part);
     } else if (s->part == MOX_PART_CALL_NAME && part == MOX_PART_CALL_ARGUMENTS) {
-        put(" ");
+        put(s->terminal ? " " : ", \"arguments\": ");
     }
     s->part = part;
+    if (part == MOX_PART_CALL_NAME && !s->terminal) {
+        mox_cli_put_json(text, n);
+        return;
+    }
     size_t end = n; /* of what is written now */
     while (end > 0 && text[end - 1] == '\n') end--;
     if (end > 0) {

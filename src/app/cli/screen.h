@@ -2,7 +2,8 @@
  *
  * In a terminal thinking is dim (or between marks, without colour) and apart from the
  * text by an empty line, and tool calls stand on lines of their own; control characters
- * do not get through.  Elsewhere standard output is the reply's text and its tool calls. */
+ * do not get through.  Elsewhere standard output is the reply's text, and its tool calls as
+ * lines of JSON. */
 #ifndef MOX_APP_CLI_SCREEN_H
 #define MOX_APP_CLI_SCREEN_H
 
