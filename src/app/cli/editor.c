@@ -269,6 +269,7 @@ mox_cli_line_event mox_cli_editor_read(mox_cli_editor *e, bool continues, char *
     do {
         if (e->cleared) fputs("\r", stdout);
         e->cleared = false;
+        (void)el_wset(e->el, EL_PREP_TERM, 1); /* before the prompt: who sees it may type */
         line = el_wgets(e->el, &n_wide);
     } while (!line && e->cleared && !continues);
     mox_cli_tty_mark_pastes(false);
