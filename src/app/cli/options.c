@@ -1,9 +1,9 @@
 /* app/cli/options.c -- the table of commands and options, and everything read
- * off it: parsing, environment names, help.
+ * off it to parse: values, environment names, spelling.
  *
  * Refuses: values with trailing junk or out of range, options that the command
  * has no use for, words it does not know.  Every refusal is one sentence. */
-#include "app/cli/options.h"
+#include "app/cli/table.h"
 
 #include "app/cli/commands.h"
 #include "app/cli/message.h"
@@ -13,8 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NAME_MAX_BYTES = 64 };
 
 /* ---- commands -------------------------------------------------------------- */
 
@@ -77,28 +75,7 @@ const mox_cli_command *mox_cli_find_command(const char *name)
 
 /* ---- options --------------------------------------------------------------- */
 
-typedef enum option_kind {
-    KIND_SWITCH,
-    KIND_TEXT,
-    KIND_CHOICE, /* one of the words of `value` */
-    KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
-    KIND_REAL,
-    KIND_LIST, /* whole numbers between commas; 4k is 4096 */
-} option_kind;
-
-typedef struct option_def {
-    const char *name; /* without the dashes */
-    char letter;      /* 0: none */
-    option_kind kind;
-    const char *value; /* what stands for the value in help; "a|b" for choices */
-    double low, high;  /* numbers */
-    bool thousands;
-    const char *fallback; /* the default, parsed like a value; NULL: none */
-    const char *help;
-    unsigned commands;
-} option_def;
-
-static const option_def table[N_OPTIONS] = {
+const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = WITH_MODEL,
                    .help = "folder of the model (default: the demo model that comes with moxie)"},
     [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
@@ -187,8 +164,6 @@ static const option_def table[N_OPTIONS] = {
     [OPT_VERSION] = {"version", 0, KIND_SWITCH, .commands = ALL, .help = "show the version"},
 };
 
-static bool takes(const mox_cli_command *c, const option_def *d) { return (d->commands & c->bit) != 0; }
-
 /* ---- values ---------------------------------------------------------------- */
 
 /* Reads a number and moves *text behind it. */
@@ -229,7 +204,7 @@ static int parse_list(const option_def *d, const char *text, int64_t *out)
 
 int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST])
 {
-    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&table[id], o->v[id].text, out);
+    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&mox_cli_table[id], o->v[id].text, out);
 }
 
 static bool parse_real(const option_def *d, const char *text, double *out)
@@ -252,7 +227,7 @@ static bool is_choice(const char *choices, const char *text)
 /* shown is how the user named the option: "-n", "--max-tokens", "MOXIE_MAX_TOKENS". */
 static bool set_value(mox_cli_options *o, int id, const char *shown, const char *text, option_source source)
 {
-    const option_def *d = &table[id];
+    const option_def *d = &mox_cli_table[id];
     option_value *v = &o->v[id];
     v->source = source;
     v->text = text;
@@ -282,9 +257,9 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
 
 /* ---- environment ----------------------------------------------------------- */
 
-static void environment_name(const option_def *d, char *out)
+void mox_cli_environment_name(const option_def *d, char out[MOX_CLI_NAME])
 {
-    size_t n = (size_t)snprintf(out, NAME_MAX_BYTES, "MOXIE_%s", d->name);
+    size_t n = (size_t)snprintf(out, MOX_CLI_NAME, "MOXIE_%s", d->name);
     for (size_t i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
@@ -302,11 +277,11 @@ static bool set_switch_by_environment(mox_cli_options *o, int id, const char *na
 static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
 {
     for (int id = 0; id < N_OPTIONS; id++) {
-        const option_def *d = &table[id];
-        if (!takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
+        const option_def *d = &mox_cli_table[id];
+        if (!mox_cli_takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
         if (d->fallback && !set_value(o, id, d->name, d->fallback, FROM_DEFAULT)) return false;
-        char name[NAME_MAX_BYTES];
-        environment_name(d, name);
+        char name[MOX_CLI_NAME];
+        mox_cli_environment_name(d, name);
         const char *text = getenv(name);
         if (!text || !*text) continue;
         if (d->kind == KIND_SWITCH ? !set_switch_by_environment(o, id, name, text)
@@ -321,9 +296,9 @@ static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
 /* Edits between two words; words longer than the row are as far as can be. */
 static size_t distance(const char *a, const char *b)
 {
-    size_t row[NAME_MAX_BYTES];
+    size_t row[MOX_CLI_NAME];
     const size_t n = strlen(a), m = strlen(b);
-    if (n >= NAME_MAX_BYTES || m >= NAME_MAX_BYTES) return NAME_MAX_BYTES;
+    if (n >= MOX_CLI_NAME || m >= MOX_CLI_NAME) return MOX_CLI_NAME;
     for (size_t j = 0; j <= m; j++) row[j] = j;
     for (size_t i = 1; i <= n; i++) {
         size_t corner = row[0];
@@ -357,7 +332,7 @@ static void unknown_option(const mox_cli_command *c, const char *word)
     const char *names[N_OPTIONS + 1];
     int n = 0;
     for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id])) names[n++] = table[id].name;
+        if (mox_cli_takes(c, &mox_cli_table[id])) names[n++] = mox_cli_table[id].name;
     names[n] = NULL;
     const char *near = word[1] == '-' ? mox_cli_nearest(word + 2, names) : NULL;
     if (near) mox_cli_say("%s has no option %s; did you mean --%s?", c->name, word, near);
@@ -368,15 +343,17 @@ static void unknown_option(const mox_cli_command *c, const char *word)
 
 static int find_long(const mox_cli_command *c, const char *name, size_t n)
 {
-    for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id]) && strlen(table[id].name) == n && memcmp(table[id].name, name, n) == 0) return id;
+    for (int id = 0; id < N_OPTIONS; id++) {
+        const option_def *d = &mox_cli_table[id];
+        if (mox_cli_takes(c, d) && strlen(d->name) == n && memcmp(d->name, name, n) == 0) return id;
+    }
     return -1;
 }
 
 static int find_letter(const mox_cli_command *c, char letter)
 {
     for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id]) && table[id].letter == letter) return id;
+        if (mox_cli_takes(c, &mox_cli_table[id]) && mox_cli_table[id].letter == letter) return id;
     return -1;
 }
 
@@ -384,7 +361,7 @@ static int find_letter(const mox_cli_command *c, char letter)
  * A value follows as the next word, after "=", or right behind a letter. */
 static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv)
 {
-    char shown[NAME_MAX_BYTES];
+    char shown[MOX_CLI_NAME];
     const char *word = argv[0], *inside = NULL;
     const bool is_long = word[1] == '-';
     const size_t n = is_long ? strcspn(word, "=") : 2;
@@ -395,7 +372,7 @@ static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, 
         unknown_option(c, shown);
         return 0;
     }
-    if (table[id].kind == KIND_SWITCH) {
+    if (mox_cli_table[id].kind == KIND_SWITCH) {
         if (inside) {
             mox_cli_say("%s takes no value, but '%s' follows it", shown, inside);
             return 0;
@@ -403,7 +380,7 @@ static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, 
         return set_value(o, id, shown, NULL, FROM_FLAG);
     }
     if (!inside && argc < 2) {
-        mox_cli_say("%s needs a value: %s %s", shown, shown, table[id].value);
+        mox_cli_say("%s needs a value: %s %s", shown, shown, mox_cli_table[id].value);
         return 0;
     }
     if (!set_value(o, id, shown, inside ? inside : argv[1], FROM_FLAG)) return 0;
@@ -439,61 +416,4 @@ bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char 
     if (o->n_words == c->takes_words || o->v[OPT_HELP].on || o->v[OPT_VERSION].on) return true;
     mox_cli_say("usage: %s", c->usage);
     return false;
-}
-
-/* ---- help ------------------------------------------------------------------ */
-
-void mox_cli_help(FILE *to)
-{
-    fputs("moxie runs Mixture-of-Experts language models from their checkpoints.\n\n"
-          "usage: moxie COMMAND [options]\n\n",
-          to);
-    for (const mox_cli_command *c = mox_cli_commands; c->name; c++) fprintf(to, "  %-10s %s\n", c->name, c->summary);
-    fputs("\n`moxie COMMAND --help` lists a command's options.\n", to);
-}
-
-/* Text folded at blanks into lines of at most 96 columns; a newline begins a line. */
-static void print_folded(FILE *to, const char *text, int indent)
-{
-    enum { COLUMNS = 96 };
-    int column = indent;
-    for (const char *p = text; *p;) {
-        if (*p == '\n') {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-            p++;
-        }
-        const int n = (int)strcspn(p, " \n");
-        if (column > indent && column + 1 + n > COLUMNS) {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-        }
-        column += fprintf(to, "%s%.*s", column > indent ? " " : "", n, p);
-        p += n;
-        p += *p == ' ';
-    }
-    fputc('\n', to);
-}
-
-void mox_cli_help_command(FILE *to, const mox_cli_command *c)
-{
-    enum { INDENT = 32 };
-    fprintf(to, "moxie %s: %s\n\nusage: %s\n\n", c->name, c->summary, c->usage);
-    if (c->more) {
-        print_folded(to, c->more, 0);
-        fputc('\n', to);
-    }
-    for (int id = 0; id < N_OPTIONS; id++) {
-        const option_def *d = &table[id];
-        if (!takes(c, d)) continue;
-        char left[NAME_MAX_BYTES], text[512];
-        (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ', d->letter ? d->letter : ' ',
-                       d->letter ? ',' : ' ', d->name, d->value ? " " : "", d->value ? d->value : "");
-        (void)snprintf(text, sizeof text, "%s%s%s%s", d->help, d->fallback ? " (default: " : "",
-                       d->fallback ? d->fallback : "", d->fallback ? ")" : "");
-        fprintf(to, "%-*s", INDENT, left);
-        if (strlen(left) >= INDENT) fprintf(to, "\n%*s", INDENT, "");
-        print_folded(to, text, INDENT);
-    }
-    fputs("\nEvery option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.\n", to);
 }
