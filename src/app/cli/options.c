@@ -25,10 +25,13 @@ enum {
     VERSION = 1 << 5,
     BENCH = 1 << 6,
     SYNTH = 1 << 7,
+    LIST = 1 << 8,
+    COMPLETION = 1 << 9,
     COMPUTES = RUN | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH,    /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT,
-    ALL = WITH_MODEL | SYNTH | VERSION,
+    WORKS = WITH_MODEL | SYNTH | LIST, /* commands with something to say besides their result */
+    ALL = WORKS | COMPLETION | VERSION,
 };
 
 const mox_cli_command mox_cli_commands[] = {
@@ -37,6 +40,11 @@ const mox_cli_command mox_cli_commands[] = {
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
+    {"list", "models that are on this machine", "moxie list [--names | --json]", mox_cli_models, .bit = LIST,
+     .more = "The demo model, and what is in the Hugging Face cache: the name to give to -m, its commit, family, "
+             "quantization, size on disk and state.  A name with @ is a commit that its main ref does not name.\n"
+             "complete: what config.json and the index of the weights ask for is there.  incomplete: files are missing.  "
+             "unsupported: not a model that moxie runs.  damaged: a file is not what it should be."},
     {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, .bit = INSPECT},
     {"tokenize", "text to token ids, and back",
      "moxie tokenize [-m MODEL] -p TEXT | -f FILE | - [--special] [--decode] [--json]", mox_cli_tokenize, .bit = TOKENIZE,
@@ -58,10 +66,16 @@ const mox_cli_command mox_cli_commands[] = {
              "prompts by the second."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
      "moxie synth NAME[:layers=N] DIR [--seed N] [--skew X]", mox_cli_synth, .bit = SYNTH,
-     .takes_words = 2,
+     .takes_words = 2, .words = {MEANS_SHAPE, MEANS_FOLDER},
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"completion", "completions for a shell, and the manual page", "moxie completion bash|zsh|fish|man", mox_cli_completion,
+     .bit = COMPLETION, .takes_words = 1, .words = {MEANS_SCRIPT},
+     .more = "bash: eval \"$(moxie completion bash)\" in ~/.bashrc.\n"
+             "zsh: moxie completion zsh > ~/.zfunc/_moxie, in a folder of fpath.\n"
+             "fish: moxie completion fish > ~/.config/fish/completions/moxie.fish.\n"
+             "man: moxie completion man | man -l -"},
     {"version", "version, build and libraries", "moxie version", mox_cli_version, .bit = VERSION},
     {0},
 };
@@ -77,13 +91,15 @@ const mox_cli_command *mox_cli_find_command(const char *name)
 
 const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = WITH_MODEL,
-                   .help = "folder of the model (default: the demo model that comes with moxie)"},
+                   .means = MEANS_MODEL,
+                   .help = "folder of the model, or its name in the Hugging Face cache: ORG/NAME or ORG/NAME@REVISION "
+                           "(default: the demo model that comes with moxie)"},
     [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
-    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL,
+    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL, .means = MEANS_FILE,
                   .help = "file with the text; - is standard input, which is also read when it is a pipe"},
-    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS, .means = MEANS_FILE,
                     .help = "file of decimal token ids between blanks; - is standard input"},
-    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS, .means = MEANS_FILE,
                  .help = "float32 little-endian logits [tokens, vocabulary] go here; - is standard output"},
     [OPT_RAW] = {"raw", 0, KIND_SWITCH, .commands = RUN,
                  .help = "give the text to the model as it is, without a chat template"},
@@ -115,7 +131,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_STEP] = {"step", 0, KIND_SWITCH, .commands = LOGITS, .help = "give the model one token at a time"},
     [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default|fast", .commands = EVAL,
                      .help = "also run with this setting, and report how far the two differ"},
-    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH,
+    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH, .means = MEANS_SHAPE,
                        .help = "instead of -m: a random model of that shape, made in memory; `moxie synth --help` has the "
                                "names"},
     [OPT_PREFILL] = {"prefill", 'p', KIND_LIST, "LIST", 0, 1e6, true, "32,128,512,2048", .commands = BENCH,
@@ -146,7 +162,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
                    .help = "compute with 32-bit numbers everywhere"},
     [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
                     .help = "what computes"},
-    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS,
+    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
     [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES,
                      .help = "threads (default: one for each core that the process may use)"},
@@ -154,11 +170,12 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_WEIGHTS] = {"weights", 0, KIND_CHOICE, "map|copy", .fallback = "map", .commands = SETTINGS,
                      .help = "use weights where the system keeps their files, or copy them in the background to memory on "
                              "huge pages: as much memory again, and faster where files are in small pages (bench says)"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL,
+    [OPT_NAMES] = {"names", 0, KIND_SWITCH, .commands = LIST, .help = "print names only, one to a line, of what is there"},
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST,
                   .help = "print one JSON object instead of text"},
-    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = ALL & ~VERSION,
+    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},
-    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = ALL & ~VERSION,
+    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = WORKS,
                    .help = "colour; auto is on in a terminal unless NO_COLOR is set"},
     [OPT_HELP] = {"help", 'h', KIND_SWITCH, .commands = ALL, .help = "show this"},
     [OPT_VERSION] = {"version", 0, KIND_SWITCH, .commands = ALL, .help = "show the version"},

@@ -26,6 +26,7 @@ typedef struct option_def {
     const char *fallback; /* the default, parsed like a value; NULL: none */
     const char *help;
     unsigned commands;
+    mox_cli_meaning means; /* of a KIND_TEXT */
 } option_def;
 
 extern const option_def mox_cli_table[N_OPTIONS];
