@@ -8,6 +8,7 @@
 #include "app/cli/output.h"
 #include "moxie.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,8 @@ static void put(const char *text) { put_escaped(text, strlen(text), false); }
 
 static void heading(const char *text) { mox_cli_putf(".SH %s\n", text); }
 
-/* A usage line, with the program and its command bold; folded lines are indented. */
+/* A usage line, with the program and its command bold; folded lines are indented.  More
+ * of them may follow; end_usage ends them. */
 static void put_usage(const char *usage)
 {
     const size_t name = strcspn(usage, " ") + 1, n = name + strcspn(usage + name, " ");
@@ -60,12 +62,12 @@ static void put_usage(const char *usage)
     put_escaped(usage, n, false);
     mox_cli_putf("\"\n");
     const char *rest = usage + n + strspn(usage + n, " ");
-    if (*rest) {
-        put_escaped(rest, strlen(rest), true);
-        mox_cli_putf("\n");
-    }
-    mox_cli_putf(".YS\n");
+    if (!*rest) return;
+    put_escaped(rest, strlen(rest), true);
+    mox_cli_putf("\n");
 }
+
+static void end_usage(void) { mox_cli_putf(".YS\n.nh\n.ad l\n"); } /* it had its own ideas about lines */
 
 /* ---- options --------------------------------------------------------------- */
 
@@ -93,7 +95,7 @@ static void put_names(const option_def *d)
 
 static void put_option(const option_def *d)
 {
-    mox_cli_putf(".TP\n");
+    mox_cli_putf(".TP 7\n"); /* .SY left its own indent */
     put_names(d);
     mox_cli_putf("\n");
     put_escaped(d->help, strlen(d->help), true);
@@ -107,10 +109,12 @@ static void put_option(const option_def *d)
 
 static void put_command(const mox_cli_command *c)
 {
-    mox_cli_putf(".SS moxie %s \\- ", c->name);
-    put(c->summary);
-    mox_cli_putf("\n");
+    mox_cli_putf(".SS %s\n", c->name);
     put_usage(c->usage);
+    end_usage();
+    mox_cli_putf(".PP\n%c", toupper((unsigned char)c->summary[0]));
+    put(c->summary + 1);
+    mox_cli_putf(".\n");
     if (c->more) {
         mox_cli_putf(".PP\n");
         put_escaped(c->more, strlen(c->more), true);
@@ -230,9 +234,11 @@ void mox_cli_print_man(void)
 {
     mox_cli_putf(".\\\" Generated from the program's own tables.\n"
                  ".TH MOXIE 1 \"\" \"moxie %s\" \"User Commands\"\n"
-                 ".nh\n.ad l\n", mox_version());
+                 ".nh\n.ad l\n",
+                 mox_version());
     mox_cli_putf("%s", beginning);
     for (const mox_cli_command *c = mox_cli_commands; c->name; c++) put_usage(c->usage);
+    end_usage();
     mox_cli_putf("%s", description);
     heading("COMMANDS");
     for (const mox_cli_command *c = mox_cli_commands; c->name; c++) put_command(c);
