@@ -145,8 +145,8 @@ static mox_status read_folder(const char *path, bool (*wanted)(const char *name)
     *out = (names){0};
     DIR *d = opendir(path);
     if (!d) {
-        const int why = errno;
-        return mox_fail(err, why == ENOENT ? MOX_E_NOT_FOUND : MOX_E_IO, "%s: cannot read the folder: %s", path,
+        const int why = errno; /* a name that is too long for the file system is not there either */
+        return mox_fail(err, why == ENOENT || why == ENAMETOOLONG ? MOX_E_NOT_FOUND : MOX_E_IO, "%s: cannot read the folder: %s", path,
                         strerror(why));
     }
     mox_status status = MOX_OK;

@@ -92,8 +92,8 @@ const mox_cli_command *mox_cli_find_command(const char *name)
 const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = WITH_MODEL,
                    .means = MEANS_MODEL,
-                   .help = "folder of the model, or its name in the Hugging Face cache: ORG/NAME or ORG/NAME@REVISION "
-                           "(default: the demo model that comes with moxie)"},
+                   .help = "folder of the model, or ORG/NAME[@REVISION] in the Hugging Face cache (default: the demo model "
+                           "that comes with moxie)"},
     [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
     [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL, .means = MEANS_FILE,
                   .help = "file with the text; - is standard input, which is also read when it is a pipe"},
