@@ -63,15 +63,14 @@ static bool split(const char *reference, parts *out)
     return check_name(reference, out->n_id) == 1 && (!at || check_name(at + 1, strlen(at + 1)) >= 0);
 }
 
-/* models--ORG--NAME -> ORG/NAME; NULL for other folders. */
-static char *id_of_folder(const char *folder)
+/* models--ORG--NAME -> ORG/NAME; false for other folders. */
+static bool id_of_folder(const char *folder, char out[NAME_BYTES + 1])
 {
-    if (strncmp(folder, prefix, sizeof prefix - 1) != 0) return NULL;
+    if (strncmp(folder, prefix, sizeof prefix - 1) != 0) return false;
     const char *org = folder + sizeof prefix - 1, *dashes = strstr(org, "--");
-    if (!dashes) return NULL;
-    char id[NAME_BYTES + 1];
-    const int n = snprintf(id, sizeof id, "%.*s/%s", (int)(dashes - org), org, dashes + 2);
-    return n > 0 && (size_t)n < sizeof id && check_name(id, (size_t)n) == 1 ? mox_strdup(id) : NULL;
+    if (!dashes) return false;
+    const int n = snprintf(out, NAME_BYTES + 1, "%.*s/%s", (int)(dashes - org), org, dashes + 2);
+    return n > 0 && n <= NAME_BYTES && check_name(out, (size_t)n) == 1;
 }
 
 /* ---- where the cache is ---------------------------------------------------- */
@@ -160,10 +159,8 @@ static mox_status read_folder(const char *path, bool (*wanted)(const char *name)
 
 static bool is_repository(const char *name)
 {
-    char *id = id_of_folder(name);
-    const bool found = id != NULL;
-    mox_free(id);
-    return found;
+    char id[NAME_BYTES + 1];
+    return id_of_folder(name, id);
 }
 
 static bool is_snapshot(const char *name) { return is_commit(name, strlen(name)); }
@@ -186,6 +183,7 @@ static bool is_folder(const char *path)
 typedef struct repository {
     char *folder;
     names commits; /* of its snapshots */
+    char main[COMMIT_BYTES + 1]; /* what the ref main holds, or "" */
 } repository;
 
 static void repository_close(repository *r)
@@ -193,6 +191,24 @@ static void repository_close(repository *r)
     mox_free(r->folder);
     names_free(&r->commits);
     *r = (repository){0};
+}
+
+/* The commit that refs/NAME holds; "" when there is no such ref, or nothing sensible in it. */
+static mox_status read_ref(const repository *r, const char *name, char out[COMMIT_BYTES + 1], mox_err *err)
+{
+    out[0] = '\0';
+    char *refs = mox_path_join(r->folder, "refs"), *path = refs ? mox_path_join(refs, name) : NULL, *text = NULL;
+    size_t n = 0;
+    mox_status status = path ? mox_file_slurp(path, COMMIT_BYTES + 2, &text, &n, err)
+                             : mox_fail_memory(err, strlen(r->folder), "a file name");
+    if (status == MOX_OK) {
+        while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+        if (is_commit(text, n)) (void)snprintf(out, COMMIT_BYTES + 1, "%.*s", (int)n, text);
+    } else if (status != MOX_E_MEMORY) status = MOX_OK;
+    mox_free(text);
+    mox_free(path);
+    mox_free(refs);
+    return status;
 }
 
 /* On failure, too, r can be closed and its folder is there unless out of memory. */
@@ -203,23 +219,9 @@ static mox_status repository_open(repository *r, const char *root, const char *n
     mox_status status = snapshots ? MOX_OK : mox_fail_memory(err, strlen(root), "a file name");
     if (status == MOX_OK) status = read_folder(snapshots, is_snapshot, &r->commits, err);
     if (status == MOX_E_NOT_FOUND && is_folder(r->folder)) status = MOX_OK; /* a download that has just begun */
+    if (status == MOX_OK) status = read_ref(r, "main", r->main, err);
     mox_free(snapshots);
     return status;
-}
-
-/* The commit that refs/NAME holds; "" when there is no such ref, or nothing sensible in it. */
-static void read_ref(const repository *r, const char *name, char out[COMMIT_BYTES + 1])
-{
-    out[0] = '\0';
-    char *refs = mox_path_join(r->folder, "refs"), *path = refs ? mox_path_join(refs, name) : NULL, *text = NULL;
-    size_t n = 0;
-    if (path && mox_file_slurp(path, COMMIT_BYTES + 2, &text, &n, NULL) == MOX_OK) {
-        while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
-        if (is_commit(text, n)) (void)snprintf(out, COMMIT_BYTES + 1, "%.*s", (int)n, text);
-    }
-    mox_free(text);
-    mox_free(path);
-    mox_free(refs);
 }
 
 static const char *find_commit(const repository *r, const char *commit)
@@ -232,9 +234,7 @@ static const char *find_commit(const repository *r, const char *commit)
 /* What the repository's name alone stands for; NULL when that is not clear. */
 static const char *default_commit(const repository *r)
 {
-    char main_commit[COMMIT_BYTES + 1];
-    read_ref(r, "main", main_commit);
-    if (main_commit[0]) return find_commit(r, main_commit);
+    if (r->main[0]) return find_commit(r, r->main);
     return r->commits.n == 1 ? r->commits.list[0] : NULL;
 }
 
@@ -282,7 +282,7 @@ static mox_status choose(const repository *r, const char *id, const parts *p, co
     char commit[COMMIT_BYTES + 1], there[128];
     const char *revision = p->revision ? p->revision : "main";
     if (r->commits.n == 0) return fail_empty(r, n_id, id, err);
-    read_ref(r, revision, commit);
+    MOX_TRY(read_ref(r, revision, commit, err));
     *out = commit[0] ? find_commit(r, commit) : NULL;
     if (*out) return MOX_OK;
     if (commit[0])
@@ -331,8 +331,9 @@ static mox_status fail_unknown(const char *root, const char *word, mox_err *err)
 {
     names folders = {0}, ids = {0};
     mox_status status = read_folder(root, is_repository, &folders, NULL);
+    char id[NAME_BYTES + 1];
     for (size_t i = 0; i < folders.n; i++)
-        if (names_add(&ids, id_of_folder(folders.list[i]), NULL) != MOX_OK) break;
+        if (id_of_folder(folders.list[i], id)) (void)names_add(&ids, mox_strdup(id), NULL);
     const char *near = nearest(word, &ids);
     const bool half = !strchr(word, '/');
     if (near)
@@ -461,20 +462,21 @@ static mox_status scan_repository(mox_hub_list *l, const char *root, const char 
 {
     repository r;
     mox_err why;
-    char *id = id_of_folder(name);
+    char id[NAME_BYTES + 1];
+    if (!id_of_folder(name, id)) return MOX_OK;
     mox_status status = repository_open(&r, root, name, &why);
-    if (!id || status == MOX_E_MEMORY) status = mox_fail_memory(err, NAME_BYTES, "the list of models");
-    else if (status != MOX_OK || r.commits.n == 0) {
+    if (status == MOX_E_MEMORY) status = mox_fail_memory(err, NAME_BYTES, "the list of models");
+    else if (status != MOX_OK) status = add_problem(l, &r, id, true, why.msg, err);
+    else if (r.commits.n == 0) {
         const int64_t partial = count_partial(r.folder);
         char problem[64] = "nothing was downloaded yet";
         if (partial) (void)snprintf(problem, sizeof problem, "%lld file%s arrived in part", (long long)partial, partial == 1 ? "" : "s");
-        status = add_problem(l, &r, id, status != MOX_OK, status == MOX_OK ? problem : why.msg, err);
+        status = add_problem(l, &r, id, false, problem, err);
     } else {
         const char *alone = default_commit(&r);
         for (size_t i = 0; i < r.commits.n && status == MOX_OK; i++)
             status = add_snapshot(l, &r, id, r.commits.list[i], r.commits.list[i] == alone, err);
     }
-    mox_free(id);
     repository_close(&r);
     return status;
 }
