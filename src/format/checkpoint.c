@@ -246,6 +246,6 @@ mox_status mox_tensors_present(const char *dir, mox_err *err)
     }
     folder_deinit(&f);
     if (status != MOX_OK || l.missing.n == 0) return status;
-    return mox_fail(err, MOX_E_NOT_FOUND, "%s: %lld of %lld weight files are missing: %s", dir, (long long)l.missing.n,
-                    (long long)l.n_files, mox_name_list_end(&l.missing));
+    return mox_fail(err, MOX_E_NOT_FOUND, "%s: %lld of %lld weight files are missing: %s", dir,
+                    (long long)l.missing.n, (long long)l.n_files, mox_name_list_end(&l.missing));
 }

@@ -38,13 +38,19 @@ static void write_file(const char *path, const char *text)
 
 #define REPOSITORY "models--org--name"
 
-static const char *const folders[] = {REPOSITORY, REPOSITORY "/refs", REPOSITORY "/blobs", REPOSITORY "/snapshots",
-                                      REPOSITORY "/snapshots/aaaa", REPOSITORY "/snapshots/bbbb", "models--org--other"};
+static const char *const folders[] = {REPOSITORY,
+                                      REPOSITORY "/refs",
+                                      REPOSITORY "/blobs",
+                                      REPOSITORY "/snapshots",
+                                      REPOSITORY "/snapshots/aaaa",
+                                      REPOSITORY "/snapshots/bbbb",
+                                      "models--org--other"};
 static const char *const files[][2] = {
     {REPOSITORY "/refs/main", "bbbb"},
     {REPOSITORY "/blobs/x.incomplete", ""},
     {REPOSITORY "/snapshots/bbbb/config.json", "{\"model_type\": \"qwen3\"}"},
-    {REPOSITORY "/snapshots/bbbb/model.safetensors.index.json", "{\"weight_map\": {\"a\": \"1.safetensors\", \"b\": \"2.safetensors\"}}"},
+    {REPOSITORY "/snapshots/bbbb/model.safetensors.index.json",
+     "{\"weight_map\": {\"a\": \"1.safetensors\", \"b\": \"2.safetensors\"}}"},
     {REPOSITORY "/snapshots/bbbb/1.safetensors", ""},
 };
 
@@ -171,6 +177,7 @@ static void test_unfinished(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_finding), cmocka_unit_test(test_listing), cmocka_unit_test(test_unfinished)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_finding), cmocka_unit_test(test_listing),
+                                       cmocka_unit_test(test_unfinished)};
     return cmocka_run_group_tests(tests, make_cache, remove_cache);
 }

@@ -25,7 +25,8 @@ typedef struct value {
 
 static value value_of(const option_def *d)
 {
-    return (value){.means = d->kind == KIND_TEXT ? d->means : MEANS_TEXT, .choices = d->kind == KIND_CHOICE ? d->value : NULL};
+    return (value){.means = d->kind == KIND_TEXT ? d->means : MEANS_TEXT,
+                   .choices = d->kind == KIND_CHOICE ? d->value : NULL};
 }
 
 static value value_of_word(const mox_cli_command *c, int i)
@@ -61,8 +62,10 @@ static size_t short_length(const char *text)
 static void put_zsh(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (text[i] == '\'') mox_cli_putf("'\\''");
-        else mox_cli_putf(strchr("[]:\\", text[i]) ? "\\%c" : "%c", text[i]);
+        if (text[i] == '\'')
+            mox_cli_putf("'\\''");
+        else
+            mox_cli_putf(strchr("[]:\\", text[i]) ? "\\%c" : "%c", text[i]);
     }
 }
 
@@ -197,8 +200,10 @@ static void print_bash(void)
     }
     for (const mox_cli_command *c = mox_cli_commands; c->name; c++)
         for (int i = 0; i < c->takes_words; i++) {
-            if (i == 0) mox_cli_putf("        '%s %s') ", c->name, c->name); /* right behind the command */
-            else mox_cli_putf("        '%s '*) ", c->name);
+            if (i == 0)
+                mox_cli_putf("        '%s %s') ", c->name, c->name); /* right behind the command */
+            else
+                mox_cli_putf("        '%s '*) ", c->name);
             bash_kind(value_of_word(c, i));
         }
     mox_cli_putf("%s", bash_ending);
@@ -258,14 +263,17 @@ static void zsh_option(const option_def *d)
     const bool valued = d->kind != KIND_SWITCH;
     mox_cli_putf(" \\\n            ");
     if (d->letter)
-        mox_cli_putf("'(-%c --%s)'{-%c%s,--%s%s}", d->letter, d->name, d->letter, valued ? "+" : "", d->name, valued ? "=" : "");
-    else mox_cli_putf("--%s%s", d->name, valued ? "=" : "");
+        mox_cli_putf("'(-%c --%s)'{-%c%s,--%s%s}", d->letter, d->name, d->letter, valued ? "+" : "", d->name,
+                     valued ? "=" : "");
+    else
+        mox_cli_putf("--%s%s", d->name, valued ? "=" : "");
     mox_cli_putf("'[");
     put_zsh(d->help, short_length(d->help));
     mox_cli_putf("]");
     if (valued) {
         mox_cli_putf(":");
-        put_zsh(d->kind == KIND_CHOICE ? d->name : d->value, strlen(d->kind == KIND_CHOICE ? d->name : d->value));
+        put_zsh(d->kind == KIND_CHOICE ? d->name : d->value,
+                strlen(d->kind == KIND_CHOICE ? d->name : d->value));
         mox_cli_putf(":");
         zsh_action(value_of(d));
     }
@@ -328,10 +336,11 @@ static void fish_action(value v)
         put_words(v);
         mox_cli_putf("'");
     } else
-        mox_cli_putf("%s", v.means == MEANS_FILE     ? "-r -F"
-                           : v.means == MEANS_FOLDER ? "-x -a '(__fish_complete_directories (commandline -ct))'"
-                           : v.means == MEANS_MODEL  ? "-x -a '(__moxie_models)'"
-                                                     : "-x");
+        mox_cli_putf("%s", v.means == MEANS_FILE ? "-r -F"
+                           : v.means == MEANS_FOLDER
+                               ? "-x -a '(__fish_complete_directories (commandline -ct))'"
+                           : v.means == MEANS_MODEL ? "-x -a '(__moxie_models)'"
+                                                    : "-x");
 }
 
 static void fish_option(const option_def *d)
@@ -358,8 +367,9 @@ static void print_fish(void)
         put_fish(c->summary, strlen(c->summary));
         mox_cli_putf("'\n");
     }
-    mox_cli_putf("complete -c moxie -n 'test (count (commandline -opc)) -eq 1' -a help -d 'the options of a command'\n"
-                 "complete -c moxie -n '__moxie_at 1 help' -a '");
+    mox_cli_putf(
+        "complete -c moxie -n 'test (count (commandline -opc)) -eq 1' -a help -d 'the options of a command'\n"
+        "complete -c moxie -n '__moxie_at 1 help' -a '");
     put_commands(NULL);
     mox_cli_putf("'\n");
     for (int id = 0; id < N_OPTIONS; id++) fish_option(&mox_cli_table[id]);

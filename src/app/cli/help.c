@@ -43,8 +43,10 @@ static void print_entry(FILE *to, const char *name, const char *text, int indent
 {
     const bool below = columns_of(to) < NARROW || (int)strlen(name) >= indent;
     if (columns_of(to) < NARROW) indent = 8;
-    if (below) fprintf(to, "%s\n%*s", name, indent, "");
-    else fprintf(to, "%-*s", indent, name);
+    if (below)
+        fprintf(to, "%s\n%*s", name, indent, "");
+    else
+        fprintf(to, "%-*s", indent, name);
     print_folded(to, text, indent, indent);
 }
 
@@ -75,12 +77,15 @@ void mox_cli_help_command(FILE *to, const mox_cli_command *c)
         const option_def *d = &mox_cli_table[id];
         if (!mox_cli_takes(c, d)) continue;
         char left[MOX_CLI_NAME], text[512];
-        (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ', d->letter ? d->letter : ' ',
-                       d->letter ? ',' : ' ', d->name, d->value ? " " : "", d->value ? d->value : "");
+        (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ',
+                       d->letter ? d->letter : ' ', d->letter ? ',' : ' ', d->name, d->value ? " " : "",
+                       d->value ? d->value : "");
         (void)snprintf(text, sizeof text, "%s%s%s%s", d->help, d->fallback ? " (default: " : "",
                        d->fallback ? d->fallback : "", d->fallback ? ")" : "");
         print_entry(to, left, text, 30);
     }
     fputc('\n', to);
-    print_folded(to, "Every option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.", 0, 0);
+    print_folded(
+        to, "Every option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.",
+        0, 0);
 }

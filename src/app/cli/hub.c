@@ -97,7 +97,8 @@ mox_status mox_hub_root(const mox_hub_env *env, char **out, mox_err *err)
     size_t i = 0;
     while (i < 5 && !(places[i].folder && *places[i].folder)) i++;
     if (i == 5)
-        return mox_fail(err, MOX_E_NOT_FOUND, "the Hugging Face cache cannot be found: neither HF_HUB_CACHE nor HOME is set");
+        return mox_fail(err, MOX_E_NOT_FOUND,
+                        "the Hugging Face cache cannot be found: neither HF_HUB_CACHE nor HOME is set");
     const char *folder = places[i].folder;
     const bool tilde = folder[0] == '~' && (folder[1] == '/' || folder[1] == '\0') && env->home;
     const char *start = tilde ? env->home : "", *rest = folder + (tilde ? 1 : 0);
@@ -145,15 +146,17 @@ static mox_status read_folder(const char *path, bool (*wanted)(const char *name)
     DIR *d = opendir(path);
     if (!d) {
         const int why = errno; /* a name that is too long for the file system is not there either */
-        return mox_fail(err, why == ENOENT || why == ENAMETOOLONG ? MOX_E_NOT_FOUND : MOX_E_IO, "%s: cannot read the folder: %s", path,
-                        strerror(why));
+        return mox_fail(err, why == ENOENT || why == ENAMETOOLONG ? MOX_E_NOT_FOUND : MOX_E_IO,
+                        "%s: cannot read the folder: %s", path, strerror(why));
     }
     mox_status status = MOX_OK;
     for (const struct dirent *e; status == MOX_OK && (e = readdir(d)) != NULL;)
         if (wanted(e->d_name)) status = names_add(out, mox_strdup(e->d_name), err);
     closedir(d);
-    if (status != MOX_OK) names_free(out);
-    else if (out->n > 0) qsort(out->list, out->n, sizeof *out->list, by_text);
+    if (status != MOX_OK)
+        names_free(out);
+    else if (out->n > 0)
+        qsort(out->list, out->n, sizeof *out->list, by_text);
     return status;
 }
 
@@ -182,7 +185,7 @@ static bool is_folder(const char *path)
 
 typedef struct repository {
     char *folder;
-    names commits; /* of its snapshots */
+    names commits;               /* of its snapshots */
     char main[COMMIT_BYTES + 1]; /* what the ref main holds, or "" */
 } repository;
 
@@ -197,14 +200,16 @@ static void repository_close(repository *r)
 static mox_status read_ref(const repository *r, const char *name, char out[COMMIT_BYTES + 1], mox_err *err)
 {
     out[0] = '\0';
-    char *refs = mox_path_join(r->folder, "refs"), *path = refs ? mox_path_join(refs, name) : NULL, *text = NULL;
+    char *refs = mox_path_join(r->folder, "refs"), *path = refs ? mox_path_join(refs, name) : NULL,
+         *text = NULL;
     size_t n = 0;
     mox_status status = path ? mox_file_slurp(path, COMMIT_BYTES + 2, &text, &n, err)
                              : mox_fail_memory(err, strlen(r->folder), "a file name");
     if (status == MOX_OK) {
         while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
         if (is_commit(text, n)) (void)snprintf(out, COMMIT_BYTES + 1, "%.*s", (int)n, text);
-    } else if (status != MOX_E_MEMORY) status = MOX_OK;
+    } else if (status != MOX_E_MEMORY)
+        status = MOX_OK;
     mox_free(text);
     mox_free(path);
     mox_free(refs);
@@ -218,7 +223,8 @@ static mox_status repository_open(repository *r, const char *root, const char *n
     char *snapshots = r->folder ? mox_path_join(r->folder, "snapshots") : NULL;
     mox_status status = snapshots ? MOX_OK : mox_fail_memory(err, strlen(root), "a file name");
     if (status == MOX_OK) status = read_folder(snapshots, is_snapshot, &r->commits, err);
-    if (status == MOX_E_NOT_FOUND && is_folder(r->folder)) status = MOX_OK; /* a download that has just begun */
+    if (status == MOX_E_NOT_FOUND && is_folder(r->folder))
+        status = MOX_OK; /* a download that has just begun */
     if (status == MOX_OK) status = read_ref(r, "main", r->main, err);
     mox_free(snapshots);
     return status;
@@ -256,7 +262,9 @@ static const char *list_commits(const repository *r, const char *beginning, char
     int n = 0, used = 0;
     for (size_t i = 0; i < r->commits.n; i++) {
         if (strncmp(r->commits.list[i], beginning, strlen(beginning)) != 0) continue;
-        if (n++ < SHOWN) used += snprintf(out + used, 128 - (size_t)used, "%s%.*s", n > 1 ? ", " : "", SHORT_COMMIT, r->commits.list[i]);
+        if (n++ < SHOWN)
+            used += snprintf(out + used, 128 - (size_t)used, "%s%.*s", n > 1 ? ", " : "", SHORT_COMMIT,
+                             r->commits.list[i]);
     }
     if (n > SHOWN) (void)snprintf(out + used, 128 - (size_t)used, " and %d more", n - SHOWN);
     return out;
@@ -268,11 +276,12 @@ static mox_status fail_empty(const repository *r, int n_id, const char *id, mox_
 {
     const int64_t partial = count_partial(r->folder);
     if (partial > 0)
-        return mox_fail(err, MOX_E_NOT_FOUND,
-                        "%.*s: its download is unfinished (%lld file%s arrived in part); `hf download %.*s` finishes it", n_id, id,
-                        (long long)partial, partial == 1 ? "" : "s", n_id, id);
-    return mox_fail(err, MOX_E_NOT_FOUND, "%.*s: %s has no snapshot of it; `hf download %.*s` gets one", n_id, id, r->folder,
-                    n_id, id);
+        return mox_fail(
+            err, MOX_E_NOT_FOUND,
+            "%.*s: its download is unfinished (%lld file%s arrived in part); `hf download %.*s` finishes it",
+            n_id, id, (long long)partial, partial == 1 ? "" : "s", n_id, id);
+    return mox_fail(err, MOX_E_NOT_FOUND, "%.*s: %s has no snapshot of it; `hf download %.*s` gets one", n_id,
+                    id, r->folder, n_id, id);
 }
 
 /* The commit that a revision, or without one the name alone, stands for. */
@@ -287,13 +296,17 @@ static mox_status choose(const repository *r, const char *id, const parts *p, co
     if (*out) return MOX_OK;
     if (commit[0])
         return mox_fail(err, MOX_E_NOT_FOUND,
-                        "%.*s: %s is commit %.*s, which is not in the cache (there: %s); `hf download %.*s --revision %s` gets it",
-                        n_id, id, revision, SHORT_COMMIT, commit, list_commits(r, "", there), n_id, id, revision);
+                        "%.*s: %s is commit %.*s, which is not in the cache (there: %s); `hf download %.*s "
+                        "--revision %s` gets it",
+                        n_id, id, revision, SHORT_COMMIT, commit, list_commits(r, "", there), n_id, id,
+                        revision);
     if (!p->revision) {
         *out = default_commit(r);
         if (*out) return MOX_OK;
-        return mox_fail(err, MOX_E_NOT_FOUND, "%.*s: the cache has several commits and none is main; name one as %.*s@COMMIT (there: %s)",
-                        n_id, id, n_id, id, list_commits(r, "", there));
+        return mox_fail(
+            err, MOX_E_NOT_FOUND,
+            "%.*s: the cache has several commits and none is main; name one as %.*s@COMMIT (there: %s)", n_id,
+            id, n_id, id, list_commits(r, "", there));
     }
     int64_t n_matches = 0;
     for (size_t i = 0; i < r->commits.n; i++) {
@@ -304,18 +317,21 @@ static mox_status choose(const repository *r, const char *id, const parts *p, co
     }
     if (n_matches == 1) return MOX_OK;
     if (n_matches > 1)
-        return mox_fail(err, MOX_E_NOT_FOUND, "%s: %lld commits begin so (%s); give more of the one that is meant", id,
+        return mox_fail(err, MOX_E_NOT_FOUND,
+                        "%s: %lld commits begin so (%s); give more of the one that is meant", id,
                         (long long)n_matches, list_commits(r, revision, there));
-    return mox_fail(err, MOX_E_NOT_FOUND,
-                    "%.*s: the cache has no ref or commit %s (there: %s); `hf download %.*s --revision %s` gets it", n_id, id,
-                    revision, list_commits(r, "", there), n_id, id, revision);
+    return mox_fail(
+        err, MOX_E_NOT_FOUND,
+        "%.*s: the cache has no ref or commit %s (there: %s); `hf download %.*s --revision %s` gets it", n_id,
+        id, revision, list_commits(r, "", there), n_id, id, revision);
 }
 
 /* The repository that a word without one was most likely meant to be, or NULL; a word
  * without a slash is the second half of a name. */
 static const char *nearest(const char *word, const names *ids)
 {
-    if (ids->n == 0 || strchr(word, '/')) return ids->n ? mox_cli_nearest(word, (const char *const *)ids->list) : NULL;
+    if (ids->n == 0 || strchr(word, '/'))
+        return ids->n ? mox_cli_nearest(word, (const char *const *)ids->list) : NULL;
     const char **halves = mox_alloc_array(ids->n + 1, sizeof *halves);
     if (!halves) return NULL;
     for (size_t i = 0; i < ids->n; i++) halves[i] = strchr(ids->list[i], '/') + 1;
@@ -337,16 +353,23 @@ static mox_status fail_unknown(const char *root, const char *word, mox_err *err)
     const char *near = nearest(word, &ids);
     const bool half = !strchr(word, '/');
     if (near)
-        status = mox_fail(err, MOX_E_NOT_FOUND, "%s: no such folder, and not in the Hugging Face cache %s; did you mean %s?", word,
+        status = mox_fail(err, MOX_E_NOT_FOUND,
+                          "%s: no such folder, and not in the Hugging Face cache %s; did you mean %s?", word,
                           root, near);
     else if (status == MOX_E_IO)
-        status = mox_fail(err, MOX_E_IO, "%s: no such folder, and the Hugging Face cache %s cannot be read", word, root);
+        status = mox_fail(err, MOX_E_IO, "%s: no such folder, and the Hugging Face cache %s cannot be read",
+                          word, root);
     else if (status == MOX_E_NOT_FOUND)
-        status = mox_fail(err, MOX_E_NOT_FOUND, "%s: no such folder, and there is no Hugging Face cache at %s; `hf download %s%s` gets a model",
-                          word, root, half ? "ORG/" : "", word);
+        status = mox_fail(
+            err, MOX_E_NOT_FOUND,
+            "%s: no such folder, and there is no Hugging Face cache at %s; `hf download %s%s` gets a model",
+            word, root, half ? "ORG/" : "", word);
     else
-        status = mox_fail(err, MOX_E_NOT_FOUND, "%s: no such folder, and not in the Hugging Face cache %s, which `moxie list` shows; "
-                          "`hf download %s%s` gets a model", word, root, half ? "ORG/" : "", word);
+        status =
+            mox_fail(err, MOX_E_NOT_FOUND,
+                     "%s: no such folder, and not in the Hugging Face cache %s, which `moxie list` shows; "
+                     "`hf download %s%s` gets a model",
+                     word, root, half ? "ORG/" : "", word);
     names_free(&folders);
     names_free(&ids);
     return status;
@@ -382,11 +405,14 @@ mox_status mox_hub_find(const mox_hub_env *env, const char *reference, char **ou
     parts p;
     const bool whole = split(reference, &p);
     if (!whole && check_name(reference, strlen(reference)) != 0)
-        return mox_fail(err, MOX_E_NOT_FOUND, "%.300s: no such folder; a model is a folder with config.json and *.safetensors, "
-                        "or ORG/NAME or ORG/NAME@REVISION of the Hugging Face cache", reference);
+        return mox_fail(err, MOX_E_NOT_FOUND,
+                        "%.300s: no such folder; a model is a folder with config.json and *.safetensors, "
+                        "or ORG/NAME or ORG/NAME@REVISION of the Hugging Face cache",
+                        reference);
     char *root;
     MOX_TRY(mox_hub_root(env, &root, err));
-    const mox_status status = whole ? find_in(root, reference, &p, out, err) : fail_unknown(root, reference, err);
+    const mox_status status =
+        whole ? find_in(root, reference, &p, out, err) : fail_unknown(root, reference, err);
     mox_free(root);
     return status;
 }
@@ -439,20 +465,24 @@ static mox_status add_entry(mox_hub_list *l, mox_hub_entry e, bool complete, mox
     return mox_fail_memory(err, sizeof e, "the list of models");
 }
 
-static mox_status add_problem(mox_hub_list *l, const repository *r, const char *id, bool unreadable, const char *problem,
-                              mox_err *err)
+static mox_status add_problem(mox_hub_list *l, const repository *r, const char *id, bool unreadable,
+                              const char *problem, mox_err *err)
 {
-    const mox_hub_entry e = {.reference = mox_strdup(id), .folder = mox_strdup(r->folder), .problem = mox_strdup(problem),
+    const mox_hub_entry e = {.reference = mox_strdup(id),
+                             .folder = mox_strdup(r->folder),
+                             .problem = mox_strdup(problem),
                              .unreadable = unreadable};
     return add_entry(l, e, e.reference && e.folder && e.problem, err);
 }
 
-static mox_status add_snapshot(mox_hub_list *l, const repository *r, const char *id, const char *commit, bool alone, mox_err *err)
+static mox_status add_snapshot(mox_hub_list *l, const repository *r, const char *id, const char *commit,
+                               bool alone, mox_err *err)
 {
     char reference[NAME_BYTES + COMMIT_BYTES + 2];
     (void)snprintf(reference, sizeof reference, alone ? "%s" : "%s@%.*s", id, SHORT_COMMIT, commit);
     char *snapshots = mox_path_join(r->folder, "snapshots");
-    const mox_hub_entry e = {.reference = mox_strdup(reference), .commit = mox_strdup(commit),
+    const mox_hub_entry e = {.reference = mox_strdup(reference),
+                             .commit = mox_strdup(commit),
                              .folder = snapshots ? mox_path_join(snapshots, commit) : NULL};
     mox_free(snapshots);
     return add_entry(l, e, e.reference && e.commit && e.folder, err);
@@ -465,12 +495,16 @@ static mox_status scan_repository(mox_hub_list *l, const char *root, const char 
     char id[NAME_BYTES + 1];
     if (!id_of_folder(name, id)) return MOX_OK;
     mox_status status = repository_open(&r, root, name, &why);
-    if (status == MOX_E_MEMORY) status = mox_fail_memory(err, NAME_BYTES, "the list of models");
-    else if (status != MOX_OK) status = add_problem(l, &r, id, true, why.msg, err);
+    if (status == MOX_E_MEMORY)
+        status = mox_fail_memory(err, NAME_BYTES, "the list of models");
+    else if (status != MOX_OK)
+        status = add_problem(l, &r, id, true, why.msg, err);
     else if (r.commits.n == 0) {
         const int64_t partial = count_partial(r.folder);
         char problem[64] = "nothing was downloaded yet";
-        if (partial) (void)snprintf(problem, sizeof problem, "%lld file%s arrived in part", (long long)partial, partial == 1 ? "" : "s");
+        if (partial)
+            (void)snprintf(problem, sizeof problem, "%lld file%s arrived in part", (long long)partial,
+                           partial == 1 ? "" : "s");
         status = add_problem(l, &r, id, false, problem, err);
     } else {
         const char *alone = default_commit(&r);
@@ -493,10 +527,13 @@ mox_status mox_hub_scan(const char *root, mox_hub_list *out, mox_err *err)
     mox_status status = read_folder(root, is_repository, &folders, err);
     if (status == MOX_E_NOT_FOUND) return MOX_OK;
     MOX_TRY(status);
-    for (size_t i = 0; i < folders.n && status == MOX_OK; i++) status = scan_repository(out, root, folders.list[i], err);
+    for (size_t i = 0; i < folders.n && status == MOX_OK; i++)
+        status = scan_repository(out, root, folders.list[i], err);
     names_free(&folders);
-    if (status != MOX_OK) mox_hub_list_free(out);
-    else if (out->n > 0) qsort(out->entries, out->n, sizeof *out->entries, by_reference);
+    if (status != MOX_OK)
+        mox_hub_list_free(out);
+    else if (out->n > 0)
+        qsort(out->entries, out->n, sizeof *out->entries, by_reference);
     return status;
 }
 

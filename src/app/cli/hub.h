@@ -23,9 +23,9 @@ mox_status mox_hub_find(const mox_hub_env *env, const char *reference, char **ou
 
 /* What is left over of a download into the snapshot that was not finished. */
 typedef struct mox_hub_rest {
-    int64_t n_dangling;    /* files of the snapshot whose contents are not there */
-    int64_t n_partial;     /* files of the repository that arrived in part */
-    char first[256];       /* one of the dangling, or "" */
+    int64_t n_dangling; /* files of the snapshot whose contents are not there */
+    int64_t n_partial;  /* files of the repository that arrived in part */
+    char first[256];    /* one of the dangling, or "" */
 } mox_hub_rest;
 mox_hub_rest mox_hub_unfinished(const char *snapshot);
 

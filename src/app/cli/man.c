@@ -42,7 +42,8 @@ static void put_escaped(const char *text, size_t n, bool at_start)
                 while (i + 1 < n && text[i + 1] == ' ') i++;
                 mox_cli_putf("\n");
                 at_start = true;
-            } else mox_cli_putf(" ");
+            } else
+                mox_cli_putf(" ");
             break;
         default: mox_cli_put(&c, 1);
         }
@@ -121,7 +122,8 @@ static void put_command(const mox_cli_command *c)
         mox_cli_putf("\n");
     }
     for (int id = 0; id < N_OPTIONS; id++)
-        if (mox_cli_takes(c, &mox_cli_table[id]) && !is_common(&mox_cli_table[id])) put_option(&mox_cli_table[id]);
+        if (mox_cli_takes(c, &mox_cli_table[id]) && !is_common(&mox_cli_table[id]))
+            put_option(&mox_cli_table[id]);
     mox_cli_putf(".PP\nCommon options:");
     bool first = true;
     for (int id = 0; id < N_OPTIONS; id++) {
@@ -158,7 +160,8 @@ static void put_option_names(void)
                  "Every option can be set by an environment name, which the command line overrides.\n"
                  "Switches take 0 or 1; an empty value is none.\nThe names:");
     for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(names[i - 1], names[i]) != 0) mox_cli_putf("%s\n%s", i == 0 ? "" : ",", names[i]);
+        if (i == 0 || strcmp(names[i - 1], names[i]) != 0)
+            mox_cli_putf("%s\n%s", i == 0 ? "" : ",", names[i]);
     mox_cli_putf(".\n");
 }
 
@@ -171,7 +174,7 @@ static void put_exit_status(void)
 #define ENTRY(name, value, text) {value, text},
         MOX_CLI_EXIT_LIST(ENTRY)
 #undef ENTRY
-        {EXIT_SIGNAL + 2, "interrupted (SIGINT)"},
+            {EXIT_SIGNAL + 2, "interrupted (SIGINT)"},
         {EXIT_SIGNAL + 15, "terminated (SIGTERM)"},
     };
     heading("EXIT STATUS");
@@ -191,11 +194,13 @@ static const char beginning[] =
 
 static const char description[] =
     ".SH DESCRIPTION\n"
-    "moxie runs Mixture\\-of\\-Experts language models, and their dense relatives, straight from the checkpoint as it was\n"
+    "moxie runs Mixture\\-of\\-Experts language models, and their dense relatives, straight from the "
+    "checkpoint as it was\n"
     "downloaded: a folder with\n.I config.json\nand\n.IR *.safetensors ,\n"
     "in the layout of Hugging Face or of MLX.\nThere is no conversion step.\n"
     ".PP\n"
-    "A model is named with\n.B \\-m\nby its folder, or by its name in the Hugging Face cache of this machine:\n"
+    "A model is named with\n.B \\-m\nby its folder, or by its name in the Hugging Face cache of this "
+    "machine:\n"
     ".IR ORG / NAME ,\nor\n.IR ORG / NAME @ REVISION ,\n"
     "where the revision is a ref (\\fBmain\\fR is the default), a commit, or the unique beginning of one.\n"
     "A folder of that name comes first.\n"
@@ -215,20 +220,22 @@ static const char environment[] =
 
 static const char ending[] =
     ".SH FILES\n"
-    ".TP\n.I \\(ti/.cache/huggingface/hub\nWhere the Hugging Face cache is unless the environment says otherwise.\n"
+    ".TP\n.I \\(ti/.cache/huggingface/hub\nWhere the Hugging Face cache is unless the environment says "
+    "otherwise.\n"
     ".TP\n.I config.json\nOf a model: its family and sizes.\n"
-    ".TP\n.IR model.safetensors \", \" model.safetensors.index.json\nIts weights, or the list of the files that hold them.\n"
+    ".TP\n.IR model.safetensors \", \" model.safetensors.index.json\nIts weights, or the list of the files "
+    "that hold them.\n"
     ".TP\n.IR tokenizer.json \", \" tokenizer_config.json\nIts vocabulary and chat template.\n"
     ".TP\n.I generation_config.json\nIts defaults for sampling.\n"
     ".SH EXAMPLES\n"
-    "Continue a text with the demo model:\n.PP\n.RS 4\n.EX\nmoxie run \\-\\-raw \\-p \\(aqOnce there was a\\(aq \\-n 60\n.EE\n.RE\n"
+    "Continue a text with the demo model:\n.PP\n.RS 4\n.EX\nmoxie run \\-\\-raw \\-p \\(aqOnce there was "
+    "a\\(aq \\-n 60\n.EE\n.RE\n"
     ".PP\nSee what is in the cache, and look into a model of it:\n.PP\n.RS 4\n.EX\n"
     "moxie list\nmoxie inspect \\-m Qwen/Qwen3\\-30B\\-A3B\n.EE\n.RE\n"
     ".PP\nPerplexity of a file, and what the faster setting costs:\n.PP\n.RS 4\n.EX\n"
     "moxie eval \\-m FOLDER \\-f text.txt \\-\\-fast \\-\\-against exact\n.EE\n.RE\n"
     ".PP\nHow fast a model of that shape would run here, without having it:\n.PP\n.RS 4\n.EX\n"
     "moxie bench \\-\\-synthetic qwen3\\-30b\\-a3b:layers=12\n.EE\n.RE\n";
-
 
 void mox_cli_print_man(void)
 {

@@ -30,7 +30,7 @@ typedef struct row {
     int64_t bytes;
     const char *state;
     char problem[sizeof((mox_err *)0)->msg]; /* "" when there is none */
-    char cells[N_COLUMNS][CELL]; /* but for the reference */
+    char cells[N_COLUMNS][CELL];             /* but for the reference */
 } row;
 
 /* ---- looking at a model ---------------------------------------------------- */
@@ -46,8 +46,10 @@ static int64_t bytes_below(const char *folder, int depth)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
         char *path = mox_path_join(folder, e->d_name);
         struct stat st;
-        if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) bytes += (int64_t)st.st_size;
-        else if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && depth < DEEPEST) bytes += bytes_below(path, depth + 1);
+        if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+            bytes += (int64_t)st.st_size;
+        else if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && depth < DEEPEST)
+            bytes += bytes_below(path, depth + 1);
         mox_free(path);
     }
     closedir(d);
@@ -80,7 +82,9 @@ static void look(row *r)
     const bool unfinished = rest.n_dangling + rest.n_partial > 0;
     switch (status) {
     case MOX_OK: r->state = "complete"; break;
-    case MOX_E_NOT_FOUND: r->state = unfinished || has(r, "config.json") ? "incomplete" : "unsupported"; break;
+    case MOX_E_NOT_FOUND:
+        r->state = unfinished || has(r, "config.json") ? "incomplete" : "unsupported";
+        break;
     case MOX_E_UNSUPPORTED: r->state = "unsupported"; break;
     case MOX_E_IO: r->state = "unreadable"; break;
     default: r->state = "damaged"; break;
@@ -110,7 +114,8 @@ static row row_of(const mox_hub_entry *e)
     if (e->problem) {
         r.state = e->unreadable ? "unreadable" : "incomplete";
         set_problem(&r, e->problem);
-    } else look(&r);
+    } else
+        look(&r);
     fill_cells(&r);
     return r;
 }
@@ -144,8 +149,10 @@ static page page_of(const row *rows, size_t n, bool color)
 
 static void put_cell(const page *p, int i, const char *text)
 {
-    if (i == STATE) mox_cli_putf("%s", text); /* the last: no blanks behind it */
-    else mox_cli_putf(i == SIZE ? "%*s  " : "%-*s  ", p->width[i], text);
+    if (i == STATE)
+        mox_cli_putf("%s", text); /* the last: no blanks behind it */
+    else
+        mox_cli_putf(i == SIZE ? "%*s  " : "%-*s  ", p->width[i], text);
 }
 
 /* One line, cut where the terminal ends: --json has all of it. */
@@ -156,9 +163,11 @@ static void put_problem(const page *p, const row *r)
     size_t shown = n;
     if (n > room) {
         shown = room - 3;
-        while (shown > 0 && ((unsigned char)r->problem[shown] & 0xC0) == 0x80) shown--; /* not inside a character */
+        while (shown > 0 && ((unsigned char)r->problem[shown] & 0xC0) == 0x80)
+            shown--; /* not inside a character */
     }
-    mox_cli_putf(p->color ? "\x1b[2m  %.*s%s\x1b[0m\n" : "  %.*s%s\n", (int)shown, r->problem, n > room ? "..." : "");
+    mox_cli_putf(p->color ? "\x1b[2m  %.*s%s\x1b[0m\n" : "  %.*s%s\n", (int)shown, r->problem,
+                 n > room ? "..." : "");
 }
 
 /* The name on a line, and its facts below, as many on a line as there is room for. */
@@ -181,7 +190,8 @@ static void put_block(const page *p, const row *r)
 
 static void put_row(const page *p, const row *r)
 {
-    if (p->narrow) put_block(p, r);
+    if (p->narrow)
+        put_block(p, r);
     else {
         for (int i = 0; i < N_COLUMNS; i++) put_cell(p, i, cell(r, i));
         mox_cli_putf("\n");
@@ -226,7 +236,8 @@ static void json_text(const char *name, const char *text)
         mox_utf8_stream_push(&stream, text, n, gather, &g);
         mox_utf8_stream_end(&stream, gather, &g);
         mox_cli_put_json(g.text, g.n);
-    } else mox_cli_putf("null");
+    } else
+        mox_cli_putf("null");
     mox_free(g.text);
 }
 
@@ -241,9 +252,13 @@ static void put_json(const char *cache, const row *rows, size_t n)
         const row *r = &rows[i];
         const struct {
             const char *name, *text;
-        } texts[] = {{"reference", r->reference}, {"revision", r->commit}, {"family", or_null(r->glance.family)},
-                     {"quantization", or_null(r->glance.quantization)}, {"state", r->state},
-                     {"problem", or_null(r->problem)}, {"folder", r->folder}};
+        } texts[] = {{"reference", r->reference},
+                     {"revision", r->commit},
+                     {"family", or_null(r->glance.family)},
+                     {"quantization", or_null(r->glance.quantization)},
+                     {"state", r->state},
+                     {"problem", or_null(r->problem)},
+                     {"folder", r->folder}};
         mox_cli_putf(i == 0 ? "{" : ", {");
         for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
             json_text(texts[k].name, texts[k].text);
@@ -274,13 +289,17 @@ static int put_rows(const mox_cli_options *o, const char *cache, char *demo, con
     const mox_hub_entry ours = {.reference = (char[]){"demo"}, .folder = demo};
     if (demo) rows[n++] = row_of(&ours);
     for (size_t i = 0; i < l->n; i++) rows[n++] = row_of(&l->entries[i]);
-    if (o->v[OPT_JSON].on) put_json(cache, rows, n);
-    else put_table(rows, n, mox_cli_use_color(o->v[OPT_COLOR].text));
+    if (o->v[OPT_JSON].on)
+        put_json(cache, rows, n);
+    else
+        put_table(rows, n, mox_cli_use_color(o->v[OPT_COLOR].text));
     mox_free(rows);
     if (l->n == 0 && !o->v[OPT_QUIET].on) {
         mox_cli_put_flush(); /* in a terminal the sentence comes after the table */
         mox_cli_say("there %s %s; `hf download ORG/NAME` puts models there",
-                    mox_path_exists(cache) ? "are no models in the Hugging Face cache" : "is no Hugging Face cache at", cache);
+                    mox_path_exists(cache) ? "are no models in the Hugging Face cache"
+                                           : "is no Hugging Face cache at",
+                    cache);
     }
     return EXIT_OK;
 }
@@ -295,8 +314,10 @@ int mox_cli_models(const mox_cli_options *o)
     if (mox_hub_root(&env, &cache, &err) != MOX_OK || mox_hub_scan(cache, &list, &err) != MOX_OK) {
         mox_cli_say("%s", err.msg);
         code = err.status == MOX_E_MEMORY ? EXIT_FULL : EXIT_IO;
-    } else if (o->v[OPT_NAMES].on) put_names(demo, &list);
-    else code = put_rows(o, cache, demo, &list);
+    } else if (o->v[OPT_NAMES].on)
+        put_names(demo, &list);
+    else
+        code = put_rows(o, cache, demo, &list);
     mox_hub_list_free(&list);
     mox_free(cache);
     mox_free(demo);

@@ -68,7 +68,8 @@ static int fail_opening(const mox_cli_session *s, const mox_err *err)
     if (rest.n_dangling + rest.n_partial == 0 || (err->status != MOX_E_NOT_FOUND && err->status != MOX_E_FORMAT))
         return mox_cli_fail_opening(err);
     mox_err unfinished;
-    (void)mox_fail(&unfinished, err->status, "the download of %s is unfinished, `hf download %.*s` finishes it: %s", s->reference,
+    (void)mox_fail(&unfinished, err->status,
+                   "the download of %s is unfinished, `hf download %.*s` finishes it: %s", s->reference,
                    (int)strcspn(s->reference, "@"), s->reference, err->msg);
     return mox_cli_fail_opening(&unfinished);
 }

@@ -31,7 +31,10 @@ typedef struct option_def {
 
 extern const option_def mox_cli_table[N_OPTIONS];
 
-static inline bool mox_cli_takes(const mox_cli_command *c, const option_def *d) { return (d->commands & c->bit) != 0; }
+static inline bool mox_cli_takes(const mox_cli_command *c, const option_def *d)
+{
+    return (d->commands & c->bit) != 0;
+}
 
 /* MOXIE_ and the option in capitals. */
 void mox_cli_environment_name(const option_def *d, char out[MOX_CLI_NAME]);
