@@ -92,6 +92,7 @@ class Help(unittest.TestCase):
 class Manual(unittest.TestCase):
     def setUp(self):
         self.page = good(moxie("completion", "man"))
+        self.assertNotRegex(self.page, r"(?<!\\)-")  # hyphens would be no minus signs for copying
         self.plain = re.sub(r"\\f[BIR]", "", self.page).replace("\\-", "-")
 
     def test_sections(self):
@@ -242,7 +243,8 @@ class Zsh(unittest.TestCase):
             for o in options:
                 value = "=" if o.value else ""
                 shown = rf"'\(-{o.letter} --{o.name}\)'{{-{o.letter}\+?,--{o.name}{value}}}'" if o.letter else f"--{o.name}{value}'"
-                self.assertRegex(cases[command], r" \\\n {12}" + shown + r"\[", (command, o.name))
+                explained = r"\[(?:[^]\[\\:]|\\.)*\]" + (":" if o.value else "'")  # brackets and colons have backslashes
+                self.assertRegex(cases[command], r" \\\n {12}" + shown + explained, (command, o.name))
                 if o.choices:
                     self.assertIn(f":{o.name}:({' '.join(o.choices)})'", cases[command])
 
