@@ -42,7 +42,7 @@ def read_table():
     """{command: [Option]} as help tells it."""
     commands = re.findall(r"^  (\w+) ", good(moxie("--help")), re.M)
     line = re.compile(r"^  (?:-(\w),|   ) --([\w-]+)(?: (\S+))?(?: |$)", re.M)
-    # a value is one word behind one blank; an explanation begins in column 30
+    # a value is one word behind one blank; in front of an explanation there are two or more
     return {c: [Option(letter, name, value) for letter, name, value in line.findall(good(moxie(c, "--help")))]
             for c in commands}
 

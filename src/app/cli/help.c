@@ -41,7 +41,7 @@ static void print_folded(FILE *to, const char *text, int column, int indent)
 /* A name and what it means, which begins in column `indent`, or below. */
 static void print_entry(FILE *to, const char *name, const char *text, int indent)
 {
-    const bool below = columns_of(to) < NARROW || (int)strlen(name) >= indent;
+    const bool below = columns_of(to) < NARROW || (int)strlen(name) > indent - 2;
     if (columns_of(to) < NARROW) indent = 8;
     if (below)
         fprintf(to, "%s\n%*s", name, indent, "");
@@ -76,7 +76,7 @@ void mox_cli_help_command(FILE *to, const mox_cli_command *c)
     for (int id = 0; id < N_OPTIONS; id++) {
         const option_def *d = &mox_cli_table[id];
         if (!mox_cli_takes(c, d)) continue;
-        char left[MOX_CLI_NAME], text[512];
+        char left[2 * MOX_CLI_NAME], text[512];
         (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ',
                        d->letter ? d->letter : ' ', d->letter ? ',' : ' ', d->name, d->value ? " " : "",
                        d->value ? d->value : "");
