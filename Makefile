@@ -55,7 +55,7 @@ help:
 	@echo 'make test-long  fuzzing, every failing allocation, wide shapes, clang, emulated ARM (about half an hour)'
 	@echo 'make bench      rates of the kernels and of the demo model'
 	@echo 'make asan       the program with the address and undefined-behaviour sanitizers (build-asan/moxie)'
-	@echo 'make install    program, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'
+	@echo 'make install    program, manual, completions, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'
 	@echo 'make clean      remove every build folder'
 
 .PHONY: all run test test-long bench asan install clean help

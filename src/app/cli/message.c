@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void make_harmless(char *line)
+void mox_cli_make_harmless(char *line)
 {
     const size_t n = strlen(line);
     for (size_t i = 0; i < n; i++) {
@@ -29,7 +29,7 @@ void mox_cli_say(const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    make_harmless(line);
+    mox_cli_make_harmless(line);
     fprintf(stderr, "moxie: %s\n", line);
 }
 

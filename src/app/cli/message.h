@@ -7,6 +7,9 @@
 /* One line that begins with "moxie: ". */
 void mox_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Turns control characters into question marks. */
+void mox_cli_make_harmless(char *line);
+
 /* Says err's sentence and returns the exit code for it.  Opening: the failure is
  * about the model's files, not about a run that had begun. */
 int mox_cli_fail_opening(const mox_err *err);

@@ -15,6 +15,7 @@ bool mox_cli_stdout_is_terminal(void);
 /* A terminal whose cursor can be moved back: not TERM=dumb or unset. */
 bool mox_cli_stderr_can_redraw(void);
 int mox_cli_stderr_columns(void); /* at least 1 */
+int mox_cli_stdout_columns(void); /* 0 when it is no terminal */
 
 /* choice is "auto", "on" or "off"; auto honours NO_COLOR and CLICOLOR_FORCE. */
 bool mox_cli_use_color(const char *choice);
