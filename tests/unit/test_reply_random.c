@@ -10,6 +10,7 @@
 
 #include "fail_nth.h"
 #include "reply_check.h"
+#include "text/json_follow.h"
 
 #include <time.h>
 
@@ -87,6 +88,50 @@ static void test_random(void **state)
     for (int i = 1; i < 7; i++) assert_true(n_calls[i] > 20);
     assert_int_equal(n_calls[MOX_CALLS_UNKNOWN], 0);
     assert_true(n_thinking > 100);
+}
+
+/* ---- the end of JSON ---------------------------------------------------------------------- */
+
+static bool reader_accepts(const char *text, size_t n)
+{
+    mox_json_reader r;
+    mox_json_token token;
+    mox_json_reader_init(&r, (mox_json_span){.name = "test", .text = text, .n = n});
+    mox_status status;
+    do {
+        status = mox_json_next(&r, &token, NULL);
+    } while (status == MOX_OK && token.type != MOX_JSON_END);
+    mox_json_reader_deinit(&r);
+    return status == MOX_OK;
+}
+
+/* The follower finds the shortest front of a text that the reader takes for a value, or none. */
+static void test_follow(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"{", "}", "[", "]", ",", ":", " ", "\n", "\"", "\"a\"", "\"b\":", "\"\\u00e9\\n\"",
+                                        "\\", "\\u12", "-", "0", "1", "12", ".", "5e", "+3", "E-7", "true", "false", "null",
+                                        "nul", "{}", "[]", "[1, 2]", "{\"k\": -0.5e+10}", "[-1.0]", "x", "\x01", "ü"};
+    mox_rng rng;
+    mox_rng_init(&rng, 5);
+    int found = 0;
+    for (int round = 0; round < 100000; round++) {
+        char text[256] = "";
+        size_t n = 0, end = 0;
+        const char first[] = "{[\""; /* what shows its own end */
+        text[n++] = first[mox_rng_u64(&rng) % 3];
+        for (int i = (int)(mox_rng_u64(&rng) % 10); i > 0; i--) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", parts[mox_rng_u64(&rng) % (sizeof parts / sizeof *parts)]);
+        }
+        while (end < n && !reader_accepts(text, end + 1)) end++;
+        mox_json_follow f = {0};
+        mox_follow follow = MOX_FOLLOW_MORE;
+        size_t at = 0;
+        while (at < n && (follow = mox_json_follow_byte(&f, text[at])) == MOX_FOLLOW_MORE) at++;
+        if ((follow == MOX_FOLLOW_END) != (end < n) || (end < n && at != end)) fail_msg("%s: %zu, not %zu", text, at, end);
+        found += end < n;
+    }
+    assert_true(found > 1000);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -201,6 +246,6 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_linear), cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_follow), cmocka_unit_test(test_linear), cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
