@@ -5,13 +5,12 @@
 
 #include "base/rng.h"
 #include "reply_kit.h"
-#include "text/json_reader.h"
 
 static const char tools_json[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{\"s\":{\"type\":\"string\"},\"i\":{\"type\":\"integer\"},\"x\":{\"type\":\"number\"},"
-    "\"b\":{\"type\":\"boolean\"},\"o\":{\"type\":\"object\"},\"l\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
-    "\"z\":{\"type\":[\"integer\",\"null\"]},\"sn\":{\"type\":[\"string\",\"null\"]},\"so\":{\"anyOf\":[{\"type\":"
+    "\"b\":{\"type\":\"boolean\"},\"o\":{\"type\":\"object\"},\"l\":{\"type\":\"array\",\"items\":{\"type\":"
+    "\"string\"}},\"z\":{\"type\":[\"integer\",\"null\"]},\"sn\":{\"type\":[\"string\",\"null\"]},\"so\":{\"anyOf\":[{\"type\":"
     "\"string\"},{\"type\":\"object\"}]},\"any\":{\"oneOf\":[{\"type\":\"integer\"},{\"enum\":[1]}]},"
     "\"n\":{\"type\":\"integer\",\"nullable\":true},\"odd\":true,\"none\":{}}}}},"
     "{\"name\":\"bare\",\"input_schema\":{\"properties\":{\"i\":{\"type\":\"integer\"}}}},"
@@ -24,26 +23,13 @@ typedef struct feed {
 
 static inline mox_reply_opts opts_of(const feed *f, notes *w)
 {
-    mox_reply_opts opts = {.format = f->format, .thinking = f->thinking, .id_seed = 0xAB, .on_part = note_part, .on_part_user = w};
+    mox_reply_opts opts = {
+        .format = f->format, .thinking = f->thinking, .id_seed = 0xAB, .on_part = note_part, .on_part_user = w};
     if (!f->no_tools) opts.tools = (mox_json_text){tools_json, sizeof tools_json - 1};
     return opts;
 }
 
 /* ---- invariants ------------------------------------------------------------------------- */
-
-static inline bool is_json_object(const char *text)
-{
-    mox_json_reader r;
-    mox_json_token token;
-    bool ok = true, first = true;
-    mox_json_reader_init(&r, (mox_json_span){.name = "test", .text = text, .n = strlen(text)});
-    do {
-        ok = mox_json_next(&r, &token, NULL) == MOX_OK && (!first || token.type == MOX_JSON_OBJECT);
-        first = false;
-    } while (ok && token.type != MOX_JSON_END);
-    mox_json_reader_deinit(&r);
-    return ok;
-}
 
 /* The message is what was heard of it, in parts, and its calls are sound. */
 static inline void check_message(const mox_reply *r, const notes *w, const char *what)
@@ -86,7 +72,8 @@ static inline void take_apart(const feed *f, const char *text, size_t n, const s
 
 static inline bool is_boundary(const char *text, size_t at) { return ((unsigned char)text[at] & 0xC0) != 0x80; }
 
-static inline void expect_same(const feed *f, const char *text, size_t n, const size_t *ends, size_t n_ends, const notes *whole)
+static inline void expect_same(const feed *f, const char *text, size_t n, const size_t *ends, size_t n_ends,
+                               const notes *whole)
 {
     notes cut;
     take_apart(f, text, n, ends, n_ends, &cut);

@@ -3,6 +3,7 @@
 #ifndef TESTS_REPLY_KIT_H
 #define TESTS_REPLY_KIT_H
 
+#include "text/json_reader.h"
 #include "text/reply.h"
 
 #include <stdbool.h>
@@ -64,6 +65,25 @@ static inline void notes_free(notes *w)
     string_free(&w->line);
     string_free(&w->text);
     string_free(&w->thinking);
+}
+
+/* Whether text is one JSON value and nothing else; *type is what it begins with. */
+static inline bool is_json(const char *text, size_t n, mox_json_type *type)
+{
+    mox_json_reader r;
+    mox_json_token token;
+    mox_json_reader_init(&r, (mox_json_span){.name = "test", .text = text, .n = n});
+    bool ok = mox_json_next(&r, &token, NULL) == MOX_OK;
+    if (ok) *type = token.type;
+    while (ok && token.type != MOX_JSON_END) ok = mox_json_next(&r, &token, NULL) == MOX_OK;
+    mox_json_reader_deinit(&r);
+    return ok;
+}
+
+static inline bool is_json_object(const char *text)
+{
+    mox_json_type type;
+    return is_json(text, strlen(text), &type) && type == MOX_JSON_OBJECT;
 }
 
 #endif

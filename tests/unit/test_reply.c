@@ -17,7 +17,8 @@ static void expect(const feed *f, const char *text, const char *line)
     mox_rng rng;
     mox_rng_init(&rng, 7);
     take_apart(f, text, strlen(text), NULL, 0, &whole);
-    if (strcmp(whole.line.text, line) != 0) fail_msg("format %d: %s\n   is  %s\n   not %s", (int)f->format, text, whole.line.text, line);
+    if (strcmp(whole.line.text, line) != 0)
+        fail_msg("format %d: %s\n   is  %s\n   not %s", (int)f->format, text, whole.line.text, line);
     check_cuts(f, text, strlen(text), &whole, &rng);
     notes_free(&whole);
 }
@@ -124,8 +125,10 @@ static void test_hermes(void **state)
          "T{Now. \n}C{f}A{{}}T{\nThen}C{g}A{{}}T{ Done. \n}"},
         {"<tool_call>{\"arguments\": {\"s\": \"</tool_call> }\\\"{ <tool_call>\"}, \"name\": \"f\"}</tool_call>",
          "C{f}A{{\"s\": \"</tool_call> }\\\"{ <tool_call>\"}}"},
-        {"<tool_call>{\"name\":\"never_heard\",\"parameters\":{\"i\":1e5}}</tool_call>", "C{never_heard}A{{\"i\":1e5}}"},
-        {"<tool_call>{\"name\":\"f\",\"arguments\":\" {\\\"a\\\": \\\"\\\\u00e9\\\"}\"}</tool_call>", "C{f}A{ {\"a\": \"\\u00e9\"}}"},
+        {"<tool_call>{\"name\":\"never_heard\",\"parameters\":{\"i\":1e5}}</tool_call>",
+         "C{never_heard}A{{\"i\":1e5}}"},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":\" {\\\"a\\\": \\\"\\\\u00e9\\\"}\"}</tool_call>",
+         "C{f}A{ {\"a\": \"\\u00e9\"}}"},
         {"<tool_call>{\"name\":\"f\",\"arguments\":\"\"}", "C{f}A{{}}"},
         {"<tool_call>{\"name\":\"f\",\"arguments\":null}\n", "C{f}A{{}}"},
         {"<tool_call>{\"name\":\"f\"} <tool_call>{\"name\":\"g\"}", "C{f}A{{}}C{g}A{{}}"},
@@ -165,7 +168,8 @@ static void test_qwen_xml(void **state)
 {
     (void)state;
     static const format_case cases[] = {
-        {XML(PARAM("s", "a\nb \"q\" \\ \t<b>") PARAM("i", "5")), "C{f}A{{\"s\": \"a\\nb \\\"q\\\" \\\\ \\t<b>\", \"i\": 5}}"},
+        {XML(PARAM("s", "a\nb \"q\" \\ \t<b>") PARAM("i", "5")),
+         "C{f}A{{\"s\": \"a\\nb \\\"q\\\" \\\\ \\t<b>\", \"i\": 5}}"},
         {"Text \n\n" XML("") "\n" XML(PARAM("x", "-1.50")), "T{Text}C{f}A{{}}C{f}A{{\"x\": -1.50}}"},
         {XML(PARAM("s", "12") PARAM("unknown", "12") PARAM("odd", "{}") PARAM("none", "true")),
          "C{f}A{{\"s\": \"12\", \"unknown\": \"12\", \"odd\": \"{}\", \"none\": \"true\"}}"},
@@ -179,13 +183,15 @@ static void test_qwen_xml(void **state)
          "C{f}A{{\"sn\": \"5\", \"so\": \"[1]\", \"i\": \"01\", \"x\": \"1 2\"}}"},
         {XML(PARAM("i", "5")), NO_TOOLS "C{f}A{{\"i\": \"5\"}}"},
         {"<function=bare><parameter=i>5</parameter></function>", "C{bare}A{{\"i\": 5}}"},
-        {"See\n\n<function=f>\n<parameter=s>\nx\n</parameter>\n</function>\n</tool_call>", "T{See}C{f}A{{\"s\": \"x\"}}"},
+        {"See\n\n<function=f>\n<parameter=s>\nx\n</parameter>\n</function>\n</tool_call>",
+         "T{See}C{f}A{{\"s\": \"x\"}}"},
         {"#include <functional> <function=h>x</function>", "T{#include <functional> <function=h>x</function>}"},
         {"<function=f></function>", NO_TOOLS "T{<function=f></function>}"},
         {"<tool_call><function=h></function></tool_call>", "C{h}A{{}}"},
         {"<tool_call>\n\n <function= f >\n\n</tool_call> x", "C{f}A{{}}T{ x}"},
         {"<tool_call><function=f>" PARAM("s", "x"), "C{f}A{{\"s\": \"x\"}}"},
-        {"<tool_call><function=f>" PARAM("s", "x"), CUT_OFF "T{<tool_call><function=f><parameter=s>\nx\n</parameter>\n}"},
+        {"<tool_call><function=f>" PARAM("s", "x"),
+         CUT_OFF "T{<tool_call><function=f><parameter=s>\nx\n</parameter>\n}"},
         {"<tool_call><function=f>" PARAM("s", "x") "</function>", CUT_OFF "C{f}A{{\"s\": \"x\"}}"},
         {"<tool_call><function=f><parameter=s>\nhalf", "T{<tool_call><function=f><parameter=s>\nhalf}"},
         {"<tool_call><function=f><parameter=s>\nx\n</function>\n</tool_call>", "C{f}A{{\"s\": \"x\"}}"},
@@ -214,7 +220,8 @@ static void test_deepseek(void **state)
         {DS_CALLS DS_CALL "function" DS_SEP "f\n```json\n{\"s\": \"```\"}\n```" DS_END "\n" DS_CALL "function" DS_SEP
                           "g\n```json\n{}\n```" DS_END DS_CALLS_END,
          "C{f}A{{\"s\": \"```\"}}C{g}A{{}}"},
-        {"Hm\n" DS_CALLS DS_CALL "function" DS_SEP "f\n```json\n\"{\\\"a\\\": 1}\"\n```" DS_END, "T{Hm\n}C{f}A{{\"a\": 1}}"},
+        {"Hm\n" DS_CALLS DS_CALL "function" DS_SEP "f\n```json\n\"{\\\"a\\\": 1}\"\n```" DS_END,
+         "T{Hm\n}C{f}A{{\"a\": 1}}"},
         {DS_CALL "function" DS_SEP "f {}", "C{f}A{{}}"},
         {DS_CALL "function" DS_SEP "f\n```\n{}```\n" DS_CALLS_END "\nok", "C{f}A{{}}T{\nok}"},
         {DS_CALL "f" DS_SEP "{}" DS_END, "T{" DS_CALL "f" DS_SEP "{}" DS_END "}"},
@@ -256,7 +263,8 @@ static void test_glm(void **state)
         {"<tool_call>f\n<arg_key>a</arg_key>x", "T{<tool_call>f\n<arg_key>a</arg_key>x}"},
         {"<tool_call>f\n<arg_key></arg_key>", "T{<tool_call>f\n<arg_key></arg_key>}"},
         {"<tool_call>f<arg_key>a</arg_key><arg_value>1", "T{<tool_call>f<arg_key>a</arg_key><arg_value>1}"},
-        {"<tool_call>f\n" ARG("s", "1") ARG("s", "2") "</tool_call>", "T{<tool_call>f\n" ARG("s", "1") ARG("s", "2") "</tool_call>}"},
+        {"<tool_call>f\n" ARG("s", "1") ARG("s", "2") "</tool_call>",
+         "T{<tool_call>f\n" ARG("s", "1") ARG("s", "2") "</tool_call>}"},
         {"a <tool_call> is a tag", "T{a <tool_call> is a tag}"},
         {"<tool_call>{\"name\":\"f\"}", "T{<tool_call>{\"name\":\"f\"}}"},
     };
@@ -267,7 +275,8 @@ static void test_kimi(void **state)
 {
     (void)state;
     static const format_case cases[] = {
-        {"A\n" K2_CALLS K2_CALL "functions.f:0" K2_ARG "{\"s\": 1}" K2_END K2_CALL "functions.a.b:12" K2_ARG "{}" K2_END K2_CALLS_END,
+        {"A\n" K2_CALLS K2_CALL "functions.f:0" K2_ARG "{\"s\": 1}" K2_END K2_CALL "functions.a.b:12" K2_ARG
+         "{}" K2_END K2_CALLS_END,
          "T{A\n}C{f}A{{\"s\": 1}}C{a.b}A{{}}"},
         {K2_CALL " g7 " K2_ARG " \"{}\"", "C{g7}A{{}}"},
         {K2_CALL "functions." K2_ARG "{}", "C{functions.}A{{}}"},
@@ -284,7 +293,8 @@ static void test_ids(void **state)
     (void)state;
     static const char text[] = K2_CALL "functions.f:0" K2_ARG "{}" K2_END K2_CALL "functions.f:0" K2_ARG "{}" K2_END;
     static const char hermes[] = "<tool_call>{\"name\":\"f\"}<tool_call>{\"name\":\"f\"}";
-    const mox_reply_opts opts = {.format = MOX_CALLS_KIMI, .id_seed = 0xAB}, other = {.format = MOX_CALLS_HERMES, .id_seed = ~UINT64_C(0)};
+    const mox_reply_opts opts = {.format = MOX_CALLS_KIMI, .id_seed = 0xAB},
+                         other = {.format = MOX_CALLS_HERMES, .id_seed = ~UINT64_C(0)};
     mox_reply *r;
     mox_message m;
     assert_int_equal(mox_reply_create(&r, &opts, NULL), MOX_OK);
@@ -356,7 +366,8 @@ static void test_at_once(void **state)
 static void test_misuse(void **state)
 {
     (void)state;
-    static const char *const bad_tools[] = {"", "{}", "[", "[1]", "[{\"name\":1}]", "[{\"name\":\"a\",\"name\":\"b\"}]"};
+    static const char *const bad_tools[] = {
+        "", "{}", "[", "[1]", "[{\"name\":1}]", "[{\"name\":\"a\",\"name\":\"b\"}]"};
     mox_reply *r;
     mox_err err = {0};
     mox_message m;
@@ -519,15 +530,14 @@ static void render(const mox_template *t, const family *f, const mox_message *m,
 static const family families[] = {
     {"Qwen-Qwen3-0.6B.jinja", MOX_CALLS_HERMES, "<|im_start|>assistant\n", "<|im_end|>\n", false, true, true},
     {"Qwen3-Coder.jinja", MOX_CALLS_QWEN_XML, "<|im_start|>assistant\n", "<|im_end|>\n", false, false, true},
-    {"Qwen3.5-4B.jinja", MOX_CALLS_QWEN_XML,
-     "<|im_start|>assistant\n<think>\n", "<|im_end|>\n", true, true, true},
-    {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", MOX_CALLS_DEEPSEEK_V3,
-     "<｜Assistant｜>", "<｜end▁of▁sentence｜>", false, false, false},
-    {"deepseek-ai-DeepSeek-V3.1.jinja", MOX_CALLS_DEEPSEEK_V31,
-     "<｜Assistant｜><think></think>", "<｜end▁of▁sentence｜>", false, false, true},
+    {"Qwen3.5-4B.jinja", MOX_CALLS_QWEN_XML, "<|im_start|>assistant\n<think>\n", "<|im_end|>\n", true, true, true},
+    {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", MOX_CALLS_DEEPSEEK_V3, "<｜Assistant｜>",
+     "<｜end▁of▁sentence｜>", false, false, false},
+    {"deepseek-ai-DeepSeek-V3.1.jinja", MOX_CALLS_DEEPSEEK_V31, "<｜Assistant｜><think></think>",
+     "<｜end▁of▁sentence｜>", false, false, true},
     {"GLM-4.6.jinja", MOX_CALLS_GLM, "<|assistant|>", "", false, true, true},
-    {"Kimi-K2-Instruct.jinja", MOX_CALLS_KIMI,
-     "<|im_assistant|>assistant<|im_middle|>", "<|im_end|>", false, false, true},
+    {"Kimi-K2-Instruct.jinja", MOX_CALLS_KIMI, "<|im_assistant|>assistant<|im_middle|>", "<|im_end|>", false, false,
+     true},
 };
 
 static const char *last_of(const char *text, const char *what)
@@ -584,7 +594,9 @@ static void check_family(const family *f, const mox_template *t, const mox_messa
 static void test_templates(void **state)
 {
     static const mox_call calls[] = {
-        {"a", "f", "{\"s\": \"line one\\nline \\\"two\\\" </tool_call> </parameter> <tool_call>\\n\", \"i\": -7, \"l\": [\"x\", 1.5, null]}"},
+        {"a", "f",
+         "{\"s\": \"line one\\nline \\\"two\\\" </tool_call> </parameter> <tool_call>\\n\", \"i\": -7, \"l\": [\"x\", "
+         "1.5, null]}"},
         {"b", "f", "{}"},
         {"c", "f", "{\"b\": true, \"z\": null, \"o\": {\"k\": {\"v\": \"ü\"}}, \"s\": \"5\", \"x\": 0.25, \"n\": 3}"},
         {"d", "unknown.tool", "{\"q\": \"日本 \\\\ text\"}"},
@@ -622,10 +634,17 @@ int main(int argc, char **argv)
 {
     if (argc != 2) return 2; /* the folder of the templates */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_thinking), cmocka_unit_test(test_hermes),  cmocka_unit_test(test_qwen_xml),
-        cmocka_unit_test(test_deepseek), cmocka_unit_test(test_glm),     cmocka_unit_test(test_kimi),
-        cmocka_unit_test(test_ids),      cmocka_unit_test(test_at_once), cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_limits),   cmocka_unit_test_prestate(test_templates, argv[1]),
+        cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_hermes),
+        cmocka_unit_test(test_qwen_xml),
+        cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_glm),
+        cmocka_unit_test(test_kimi),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_at_once),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test_prestate(test_templates, argv[1]),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,16 +22,65 @@
 
 /* @ becomes a word that is nowhere else. */
 static const char *const pieces[] = {
-    "<think>", "</think>", "<tool_call>", "</tool_call>", "<function=f>", "<function=@>", "</function>", "<parameter=s>",
-    "<parameter=@>", "</parameter>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", DS_CALLS, DS_CALL, DS_SEP,
-    "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>", K2_CALL, K2_ARG, "<|tool_call_end|>",
-    "<|tool_calls_section_end|>", "```json", "```", "\n", "\n", " ", "\t", "@", "@", "@\n", "ü@日", "f", "function", "<", "{",
-    "}", "\"", "[", "]", ":", ",", "\\", "{\"name\": \"@\", \"arguments\": {\"@\": 1}}", "{\"name\": \"f\"", "\"arguments\": ",
-    "\"{\\\"@\\\": 2}\"", "{\"@\": [true, null, -1.5e3, \"</tool_call>\"]}", "{}", "null", "5", "\x01",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<function=f>",
+    "<function=@>",
+    "</function>",
+    "<parameter=s>",
+    "<parameter=@>",
+    "</parameter>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    DS_CALLS,
+    DS_CALL,
+    DS_SEP,
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<|tool_calls_section_begin|>",
+    K2_CALL,
+    K2_ARG,
+    "<|tool_call_end|>",
+    "<|tool_calls_section_end|>",
+    "```json",
+    "```",
+    "\n",
+    "\n",
+    " ",
+    "\t",
+    "@",
+    "@",
+    "@\n",
+    "ü@日",
+    "f",
+    "function",
+    "<",
+    "{",
+    "}",
+    "\"",
+    "[",
+    "]",
+    ":",
+    ",",
+    "\\",
+    "{\"name\": \"@\", \"arguments\": {\"@\": 1}}",
+    "{\"name\": \"f\"",
+    "\"arguments\": ",
+    "\"{\\\"@\\\": 2}\"",
+    "{\"@\": [true, null, -1.5e3, \"</tool_call>\"]}",
+    "{}",
+    "null",
+    "5",
+    "\x01",
     "<tool_call>\n{\"name\": \"@\", \"arguments\": {\"s\": \"@\"}}\n</tool_call>",
     "<tool_call>\n<function=f>\n<parameter=s>\n@\n</parameter>\n</function>\n</tool_call>",
     "<tool_call>@\n<arg_key>@</arg_key>\n<arg_value>@</arg_value>\n</tool_call>",
-    DS_CALL "@" DS_SEP "{\"@\": 1}", DS_CALL "function" DS_SEP "@\n```json\n{\"@\": 1}\n```",
+    DS_CALL "@" DS_SEP "{\"@\": 1}",
+    DS_CALL "function" DS_SEP "@\n```json\n{\"@\": 1}\n```",
     K2_CALL "functions.@:0" K2_ARG "{\"@\": 1}<|tool_call_end|>",
 };
 
@@ -76,7 +125,8 @@ static void test_random(void **state)
         for (int i = 0; i < n_words; i++) {
             char word[32];
             snprintf(word, sizeof word, "w%dq", i);
-            if (!strstr(whole.line.text, word)) fail_msg("format %d: %s is lost: %s\n   in %s", (int)f.format, word, text.text, whole.line.text);
+            if (!strstr(whole.line.text, word))
+                fail_msg("format %d: %s is lost: %s\n   in %s", (int)f.format, word, text.text, whole.line.text);
         }
         check_cuts(&f, text.text, text.n, &whole, &rng);
         n_calls[round % 7] += whole.n_calls;
@@ -92,43 +142,36 @@ static void test_random(void **state)
 
 /* ---- the end of JSON ---------------------------------------------------------------------- */
 
-static bool reader_accepts(const char *text, size_t n)
-{
-    mox_json_reader r;
-    mox_json_token token;
-    mox_json_reader_init(&r, (mox_json_span){.name = "test", .text = text, .n = n});
-    mox_status status;
-    do {
-        status = mox_json_next(&r, &token, NULL);
-    } while (status == MOX_OK && token.type != MOX_JSON_END);
-    mox_json_reader_deinit(&r);
-    return status == MOX_OK;
-}
-
 /* The follower finds the shortest front of a text that the reader takes for a value, or none. */
 static void test_follow(void **state)
 {
     (void)state;
-    static const char *const parts[] = {"{", "}", "[", "]", ",", ":", " ", "\n", "\"", "\"a\"", "\"b\":", "\"\\u00e9\\n\"",
-                                        "\\", "\\u12", "-", "0", "1", "12", ".", "5e", "+3", "E-7", "true", "false", "null",
-                                        "nul", "{}", "[]", "[1, 2]", "{\"k\": -0.5e+10}", "[-1.0]", "x", "\x01", "ü"};
+    static const char *const parts[] = {"{",      "}",     "[",    "]",     ",",      ":",
+                                        " ",      "\n",    "\"",   "\"a\"", "\"b\":", "\"\\u00e9\\n\"",
+                                        "\\",     "\\u12", "-",    "0",     "1",      "12",
+                                        ".",      "5e",    "+3",   "E-7",   "true",   "false",
+                                        "null",   "nul",   "{}",   "[]",    "[1, 2]", "{\"k\": -0.5e+10}",
+                                        "[-1.0]", "x",     "\x01", "ü"};
     mox_rng rng;
     mox_rng_init(&rng, 5);
     int found = 0;
     for (int round = 0; round < 100000; round++) {
         char text[256] = "";
         size_t n = 0, end = 0;
+        mox_json_type type;
         const char first[] = "{[\""; /* what shows its own end */
         text[n++] = first[mox_rng_u64(&rng) % 3];
         for (int i = (int)(mox_rng_u64(&rng) % 10); i > 0; i--) {
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s", parts[mox_rng_u64(&rng) % (sizeof parts / sizeof *parts)]);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s",
+                                  parts[mox_rng_u64(&rng) % (sizeof parts / sizeof *parts)]);
         }
-        while (end < n && !reader_accepts(text, end + 1)) end++;
+        while (end < n && !is_json(text, end + 1, &type)) end++;
         mox_json_follow f = {0};
         mox_follow follow = MOX_FOLLOW_MORE;
         size_t at = 0;
         while (at < n && (follow = mox_json_follow_byte(&f, text[at])) == MOX_FOLLOW_MORE) at++;
-        if ((follow == MOX_FOLLOW_END) != (end < n) || (end < n && at != end)) fail_msg("%s: %zu, not %zu", text, at, end);
+        if ((follow == MOX_FOLLOW_END) != (end < n) || (end < n && at != end))
+            fail_msg("%s: %zu, not %zu", text, at, end);
         found += end < n;
     }
     assert_true(found > 1000);
@@ -171,10 +214,25 @@ static void test_linear(void **state)
 {
     (void)state;
     static const char *const units[] = {
-        "a", "\n", "<", "</think", "<tool_call>\n", "<tool_call>{\"name\":\"", "<tool_call>{\"name\":\"f\"}",
-        "<tool_call><function=f><parameter=s>", "<function=f><parameter=s>x</parameter>", "</parameter>\n", "</function>\n",
-        "<parameter=s></parameter>", "<tool_call>f<arg_key>k</arg_key><arg_value>", "</arg_value> ",
-        "<arg_key>k</arg_key><arg_value></arg_value>", DS_CALLS DS_CALL "f" DS_SEP "{\"", K2_CALL "f" K2_ARG "\"", "[", "\\\"",
+        "a",
+        "\n",
+        "<",
+        "</think",
+        "<tool_call>\n",
+        "<tool_call>{\"name\":\"",
+        "<tool_call>{\"name\":\"f\"}",
+        "<tool_call><function=f><parameter=s>",
+        "<function=f><parameter=s>x</parameter>",
+        "</parameter>\n",
+        "</function>\n",
+        "<parameter=s></parameter>",
+        "<tool_call>f<arg_key>k</arg_key><arg_value>",
+        "</arg_value> ",
+        "<arg_key>k</arg_key><arg_value></arg_value>",
+        DS_CALLS DS_CALL "f" DS_SEP "{\"",
+        K2_CALL "f" K2_ARG "\"",
+        "[",
+        "\\\"",
     };
     static const struct {
         mox_call_format format;
@@ -208,8 +266,11 @@ static void test_memory(void **state)
         mox_call_format format;
         const char *text;
     } replies[] = {
-        {MOX_CALLS_HERMES, "<think>hm</think>T <tool_call>{\"name\":\"\\u0066\",\"arguments\":\"{\\\"a\\\": \\\"\\\\n\\\"}\"}</tool_call>"},
-        {MOX_CALLS_QWEN_XML, "<think>hm</think>T <tool_call><function=f><parameter=s>a\n\"b\"</parameter><parameter=l>[\"\\n\"]</parameter></function>"},
+        {MOX_CALLS_HERMES, "<think>hm</think>T <tool_call>{\"name\":\"\\u0066\",\"arguments\":\"{\\\"a\\\": "
+                           "\\\"\\\\n\\\"}\"}</tool_call>"},
+        {MOX_CALLS_QWEN_XML,
+         "<think>hm</think>T "
+         "<tool_call><function=f><parameter=s>a\n\"b\"</parameter><parameter=l>[\"\\n\"]</parameter></function>"},
         {MOX_CALLS_GLM, "T<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_value></tool_call>"},
         {MOX_CALLS_KIMI, K2_CALL "functions.f:0" K2_ARG "{\"a\": \"\\n\"}"},
         {MOX_CALLS_DEEPSEEK_V3, DS_CALL "function" DS_SEP "f {\"a\": 1}"},
@@ -246,6 +307,7 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_follow), cmocka_unit_test(test_linear), cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_follow),
+                                       cmocka_unit_test(test_linear), cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
