@@ -209,7 +209,8 @@ static double seconds_for(const feed *f, const char *head, const char *unit, siz
 }
 
 /* Eight times the text may take eight times as long; quadratic would be 64 times.  The limit
- * is half way between the two, as ratios go; what takes no time is not measured. */
+ * is half way between the two, as ratios go.  Below 50 ms the ratio is that of page faults;
+ * looking at 1 MiB again with every push takes far longer than that. */
 static void test_linear(void **state)
 {
     (void)state;
@@ -251,7 +252,7 @@ static void test_linear(void **state)
             const feed f = {heads[i].format, k % 2 == 0, false, false};
             const double small = seconds_for(&f, heads[i].head, units[k], 1 << 17);
             const double large = seconds_for(&f, heads[i].head, units[k], 1 << 20);
-            if (large < 0.005 || large < small * 22.6) continue;
+            if (large < 0.05 || large < small * 22.6) continue;
             fail_msg("%s%s...: %f s for 128 KiB and %f s for 1 MiB", heads[i].head, units[k], small, large);
         }
     }
