@@ -1,5 +1,6 @@
 /* app/cli/help.c -- help pages, printed from the tables of options.c and folded to the
  * terminal.  Where it is narrow, explanations go below what they explain. */
+#include "app/cli/message.h"
 #include "app/cli/table.h"
 #include "app/cli/terminal.h"
 
@@ -13,29 +14,9 @@ static int columns_of(const FILE *to)
     return n == 0 ? WITHOUT_TERMINAL : n < WIDEST ? n : WIDEST;
 }
 
-/* Text folded at blanks, from column on; a newline begins a line.  Words that are longer
- * than a line stay whole. */
 static void print_folded(FILE *to, const char *text, int column, int indent)
 {
-    const int columns = columns_of(to);
-    bool begun = false;
-    for (const char *p = text; *p;) {
-        const int n = (int)strcspn(p, " \n");
-        if (*p == '\n' || (begun && column + 1 + n > columns)) {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-            begun = false;
-        }
-        if (*p == '\n') {
-            p++;
-            continue;
-        }
-        column += fprintf(to, "%s%.*s", begun ? " " : "", n, p);
-        begun = true;
-        p += n;
-        p += strspn(p, " ");
-    }
-    fputc('\n', to);
+    mox_cli_print_folded(to, text, column, indent, columns_of(to));
 }
 
 /* A name and what it means, which begins in column `indent`, or below. */

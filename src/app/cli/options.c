@@ -45,6 +45,12 @@ const mox_cli_command mox_cli_commands[] = {
              "For an answer after a tool call, give the whole conversation with --messages: a JSON array as the OpenAI "
              "API has it, in which the call is an assistant message with tool_calls and the result a message of role "
              "tool."},
+    {"chat", "talk with a model", "moxie chat [-m MODEL] [options]", mox_cli_chat_command, .bit = CHAT,
+     .more = "Lines that begin with a slash are commands; /help lists them.  A backslash at the end of a line continues "
+             "the message, three quotes enclose several lines, and a paste is part of one message.  Ctrl-C ends a reply, "
+             "Ctrl-D the chat.\n"
+             "From a pipe every line is a message, and standard output has the replies alone.  What is typed is kept in "
+             "$XDG_STATE_HOME/moxie/history, or else in ~/.local/state."},
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
@@ -310,6 +316,20 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
         return false;
     }
     return false;
+}
+
+bool mox_cli_set(mox_cli_options *o, option_id id, const char *text)
+{
+    const option_value before = o->v[id];
+    if (set_value(o, (int)id, mox_cli_table[id].name, text, FROM_FLAG)) return true;
+    o->v[id] = before;
+    return false;
+}
+
+void mox_cli_unset(mox_cli_options *o, option_id id)
+{
+    o->v[id] = (option_value){0};
+    if (mox_cli_table[id].fallback) (void)set_value(o, (int)id, mox_cli_table[id].name, mox_cli_table[id].fallback, FROM_DEFAULT);
 }
 
 /* ---- environment ----------------------------------------------------------- */

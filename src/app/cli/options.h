@@ -123,6 +123,12 @@ const mox_cli_command *mox_cli_find_command(const char *name);
  * On a usage error it has been reported and false is returned. */
 bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv);
 
+/* Changes an option as if it had been given.  text must outlive o where it is kept (texts,
+ * choices, lists).  A usage error has been reported, and o is as before. */
+bool mox_cli_set(mox_cli_options *o, option_id id, const char *text);
+/* As if it had not been given. */
+void mox_cli_unset(mox_cli_options *o, option_id id);
+
 /* The numbers of a list option that was given or has a default; returns how many. */
 int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST]);
 
