@@ -56,7 +56,7 @@ void mox_cli_aside(bool color, const char *line)
 
 void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, int columns)
 {
-    bool begun = false;
+    bool begun = false; /* the line has a word */
     for (const char *p = text; *p;) {
         const int n = (int)strcspn(p, " \n");
         if (*p == '\n' || (begun && column + 1 + n > columns)) {
@@ -69,9 +69,9 @@ void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, in
             continue;
         }
         column += fprintf(to, "%s%.*s", begun ? " " : "", n, p);
-        begun = true;
+        begun = begun || n > 0;
         p += n;
-        p += strspn(p, " ");
+        p += *p == ' ';
     }
     fputc('\n', to);
 }
