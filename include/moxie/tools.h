@@ -43,6 +43,17 @@ typedef struct mox_inspection {
 
 MOX_API void mox_model_inspect(const mox_model *m, mox_inspection *out);
 
+/* A model folder at a glance: what config.json says, and whether the weight files are
+ * there.  None of them is opened, so that a model that passes may still be refused by
+ * mox_model_open. */
+typedef struct mox_glance {
+    char family[64];       /* "" when config.json does not say */
+    char quantization[32]; /* "4-bit", "fp8"; "" for plain numbers, or when it could not be read */
+} mox_glance;
+/* *out is filled as far as was possible, also on failure: MOX_E_NOT_FOUND when files are
+ * missing, MOX_E_UNSUPPORTED for a model of another kind. */
+MOX_API mox_status mox_model_glance(const char *dir, mox_glance *out, mox_err *err);
+
 /* Where the weights of a model are now. */
 typedef struct mox_weight_residency {
     int64_t bytes;        /* of the files; 0 for a model that was made in memory */

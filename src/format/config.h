@@ -52,7 +52,8 @@ typedef struct mox_config {
     bool tied;        /* tie_word_embeddings */
 } mox_config;
 
-/* Reads dir/config.json.  Refuses files over 64 MB, depth over 64 is an error. */
+/* Reads dir/config.json.  Refuses files over 64 MB, depth over 64 is an error.  After a
+ * failure *out is closed, but its family is there when the file names one. */
 mox_status mox_config_open(mox_config *out, const char *dir, mox_err *err);
 /* The parser behind it (tests, fuzzing); label names the file in errors. */
 mox_status mox_config_parse(mox_config *out, const char *label, const char *text, size_t n, mox_err *err);

@@ -44,6 +44,10 @@ typedef struct mox_tensors {
 mox_status mox_tensors_open(mox_tensors *out, const char *dir, mox_err *err);
 void mox_tensors_close(mox_tensors *t); /* zeroed or half-opened storage is fine */
 
+/* Whether the files that mox_tensors_open would open are there: MOX_E_NOT_FOUND names
+ * those that are missing.  Reads the index and opens none of them. */
+mox_status mox_tensors_present(const char *dir, mox_err *err);
+
 /* Opens exactly one file (goldens, tests). */
 mox_status mox_tensors_open_file(mox_tensors *out, const char *path, mox_err *err);
 

@@ -25,7 +25,7 @@ static bool is_harmless(const char *name)
     return true;
 }
 
-static void offer(mox_cli_completion *c, const char *name, const char *typed)
+static void offer(mox_cli_candidates *c, const char *name, const char *typed)
 {
     if (strncmp(name, typed, strlen(typed)) != 0 || !is_harmless(name) || c->n == LIST_MAX) return;
     if (c->n == c->capacity) {
@@ -39,13 +39,13 @@ static void offer(mox_cli_completion *c, const char *name, const char *typed)
     if (c->list[c->n]) c->n++;
 }
 
-static void offer_all(mox_cli_completion *c, const char *const *names, const char *typed)
+static void offer_all(mox_cli_candidates *c, const char *const *names, const char *typed)
 {
     for (; *names; names++) offer(c, *names, typed);
 }
 
 /* Entries of the folder that typed is in; ~/ is the home folder. */
-static void offer_files(mox_cli_completion *c, const char *typed)
+static void offer_files(mox_cli_candidates *c, const char *typed)
 {
     const char *slash = strrchr(typed, '/'), *name = slash ? slash + 1 : typed;
     const char *home = getenv("HOME");
@@ -70,7 +70,7 @@ static int compare(const void *a, const void *b) { return strcmp(*(char *const *
 
 /* What is common to the list beyond the bytes that are typed, cut between characters; a
  * single one that is complete is followed by a blank. */
-static void find_common(mox_cli_completion *c, size_t typed)
+static void find_common(mox_cli_candidates *c, size_t typed)
 {
     if (c->n == 0) return;
     qsort(c->list, c->n, sizeof *c->list, compare);
@@ -84,7 +84,7 @@ static void find_common(mox_cli_completion *c, size_t typed)
     if (c->n == 1 && n > 0 && first[n - 1] != '/') strcat(c->insert, " ");
 }
 
-void mox_cli_complete(const char *line, size_t n, mox_cli_completion *out)
+void mox_cli_complete(const char *line, size_t n, mox_cli_candidates *out)
 {
     char text[4096];
     if (n == 0 || n >= sizeof text || line[0] != '/') return;
@@ -109,9 +109,9 @@ void mox_cli_complete(const char *line, size_t n, mox_cli_completion *out)
     }
 }
 
-void mox_cli_completion_free(mox_cli_completion *c)
+void mox_cli_candidates_free(mox_cli_candidates *c)
 {
     for (size_t i = 0; i < c->n; i++) mox_free(c->list[i]);
     mox_free(c->list);
-    *c = (mox_cli_completion){0};
+    *c = (mox_cli_candidates){0};
 }

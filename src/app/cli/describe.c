@@ -16,31 +16,28 @@ void mox_cli_describe_kernels(const mox_context *c, bool threads, char out[MOX_C
                    k.kv_type, count);
 }
 
-/* "4.6 GB", or for little ones "10.3 MB". */
-typedef struct amount {
-    double n;
-    const char *unit;
-} amount;
-
-static amount amount_of(int64_t bytes)
+const char *mox_cli_describe_bytes(int64_t bytes, char out[MOX_CLI_AMOUNT])
 {
-    return bytes < 1000000000 ? (amount){(double)bytes / 1e6, "MB"} : (amount){(double)bytes / 1e9, "GB"};
+    const bool many = bytes >= 1000000000;
+    (void)snprintf(out, MOX_CLI_AMOUNT, "%.1f %s", (double)bytes / (many ? 1e9 : 1e6), many ? "GB" : "MB");
+    return out;
 }
 
 void mox_cli_describe_weights(const mox_model *m, char out[MOX_CLI_DESCRIPTION])
 {
     mox_weight_residency r;
     mox_model_get_residency(m, &r);
-    const amount all = amount_of(r.bytes), copied = amount_of(r.bytes_copied), mapped = amount_of(r.bytes_mapped);
+    char all[MOX_CLI_AMOUNT], some[MOX_CLI_AMOUNT];
+    (void)mox_cli_describe_bytes(r.bytes, all);
     if (r.bytes == 0) (void)snprintf(out, MOX_CLI_DESCRIPTION, "made in memory");
-    else if (r.bytes_copied == r.bytes)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "copied, %.1f %s of memory", all.n, all.unit);
+    else if (r.bytes_copied == r.bytes) (void)snprintf(out, MOX_CLI_DESCRIPTION, "copied, %s of memory", all);
     else if (r.bytes_copied > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "%.1f %s of %.1f %s copied, the rest mapped", copied.n,
-                       copied.unit, all.n, all.unit);
+        (void)snprintf(out, MOX_CLI_DESCRIPTION, "%s of %s copied, the rest mapped",
+                       mox_cli_describe_bytes(r.bytes_copied, some), all);
     else if (r.bytes_mapped > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "mapped, %.0f %% of %.1f %s on huge pages",
-                       100.0 * (double)r.bytes_mapped_huge / (double)r.bytes_mapped, mapped.n, mapped.unit);
+        (void)snprintf(out, MOX_CLI_DESCRIPTION, "mapped, %.0f %% of %s on huge pages",
+                       100.0 * (double)r.bytes_mapped_huge / (double)r.bytes_mapped,
+                       mox_cli_describe_bytes(r.bytes_mapped, some));
     else (void)snprintf(out, MOX_CLI_DESCRIPTION, "mapped");
 }
 

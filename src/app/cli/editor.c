@@ -162,7 +162,7 @@ static unsigned char on_tab(EditLine *el, wint_t key)
     (void)key;
     size_t n;
     char *text = mox_cli_utf8(l->buffer, (size_t)(l->cursor - l->buffer), &n);
-    mox_cli_completion c = {0};
+    mox_cli_candidates c = {0};
     if (text) mox_cli_complete(text, n, &c);
     mox_free(text);
     unsigned char result = CC_ERROR;
@@ -177,7 +177,7 @@ static unsigned char on_tab(EditLine *el, wint_t key)
         }
         result = CC_REDISPLAY;
     }
-    mox_cli_completion_free(&c);
+    mox_cli_candidates_free(&c);
     return result;
 }
 

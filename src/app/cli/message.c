@@ -23,6 +23,8 @@ static void make_harmless(char *line, bool newlines)
     }
 }
 
+void mox_cli_make_harmless(char *line) { make_harmless(line, false); }
+
 void mox_cli_say(const char *format, ...)
 {
     char line[1024];
@@ -42,7 +44,7 @@ void mox_cli_note(const char *format, ...)
     (void)vsnprintf(lines, sizeof lines, format, args);
     va_end(args);
     make_harmless(lines, true);
-    if (mox_cli_stderr_is_terminal()) mox_cli_print_folded(stderr, lines, 0, mox_cli_stderr_columns());
+    if (mox_cli_stderr_is_terminal()) mox_cli_print_folded(stderr, lines, 0, 0, mox_cli_stderr_columns());
     else fprintf(stderr, "moxie: %s\n", lines);
 }
 
@@ -52,21 +54,22 @@ void mox_cli_aside(bool color, const char *line)
     else mox_cli_note("%s", line);
 }
 
-void mox_cli_print_folded(FILE *to, const char *text, int indent, int columns)
+void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, int columns)
 {
-    int column = indent;
+    bool begun = false; /* the line has a word */
     for (const char *p = text; *p;) {
-        if (*p == '\n') {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-            p++;
-        }
         const int n = (int)strcspn(p, " \n");
-        if (column > indent && column + 1 + n > columns) {
+        if (*p == '\n' || (begun && column + 1 + n > columns)) {
             fprintf(to, "\n%*s", indent, "");
             column = indent;
+            begun = false;
         }
-        column += fprintf(to, "%s%.*s", column > indent ? " " : "", n, p);
+        if (*p == '\n') {
+            p++;
+            continue;
+        }
+        column += fprintf(to, "%s%.*s", begun ? " " : "", n, p);
+        begun = begun || n > 0;
         p += n;
         p += *p == ' ';
     }

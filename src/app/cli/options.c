@@ -1,9 +1,9 @@
 /* app/cli/options.c -- the table of commands and options, and everything read
- * off it: parsing, environment names, help.
+ * off it to parse: values, environment names, spelling.
  *
  * Refuses: values with trailing junk or out of range, options that the command
  * has no use for, words it does not know.  Every refusal is one sentence. */
-#include "app/cli/options.h"
+#include "app/cli/table.h"
 
 #include "app/cli/commands.h"
 #include "app/cli/message.h"
@@ -13,8 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NAME_MAX_BYTES = 64 };
 
 /* ---- commands -------------------------------------------------------------- */
 
@@ -27,13 +25,16 @@ enum {
     VERSION = 1 << 5,
     BENCH = 1 << 6,
     SYNTH = 1 << 7,
-    TEMPLATE = 1 << 8,
-    CHAT = 1 << 9,
+    LIST = 1 << 8,
+    COMPLETION = 1 << 9,
+    TEMPLATE = 1 << 10,
+    CHAT = 1 << 11,
     TALKS = RUN | CHAT, /* commands that make replies */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
-    SETTINGS = COMPUTES | BENCH,    /* and that can be told how */
+    SETTINGS = COMPUTES | BENCH, /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE,
-    ALL = WITH_MODEL | SYNTH | VERSION,
+    WORKS = WITH_MODEL | SYNTH | LIST, /* commands with something to say besides their result */
+    ALL = WORKS | COMPLETION | VERSION,
 };
 
 const mox_cli_command mox_cli_commands[] = {
@@ -53,6 +54,11 @@ const mox_cli_command mox_cli_commands[] = {
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
+    {"list", "models that are on this machine", "moxie list [--names | --json]", mox_cli_models, .bit = LIST,
+     .more = "The demo model, and what is in the Hugging Face cache: the name to give to -m, its commit, family, "
+             "quantization, size on disk and state.  A name with @ is a commit that its main ref does not name.\n"
+             "complete: what config.json and the index of the weights ask for is there.  incomplete: files are missing.  "
+             "unsupported: not a model that moxie runs.  damaged: a file is not what it should be."},
     {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, .bit = INSPECT},
     {"template", "messages to the prompt that a model gets",
      "moxie template [-m MODEL] --messages FILE [--tools FILE] [--kwargs JSON] [options]", mox_cli_template, .bit = TEMPLATE},
@@ -76,10 +82,16 @@ const mox_cli_command mox_cli_commands[] = {
              "prompts by the second."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
      "moxie synth NAME[:layers=N] DIR [--seed N] [--skew X]", mox_cli_synth, .bit = SYNTH,
-     .takes_words = 2,
+     .takes_words = 2, .words = {MEANS_SHAPE, MEANS_FOLDER},
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"completion", "completions for a shell, and the manual page", "moxie completion bash|zsh|fish|man", mox_cli_completion,
+     .bit = COMPLETION, .takes_words = 1, .words = {MEANS_SCRIPT},
+     .more = "bash: eval \"$(moxie completion bash)\" in ~/.bashrc.\n"
+             "zsh: moxie completion zsh > ~/.zfunc/_moxie, in a folder of fpath.\n"
+             "fish: moxie completion fish > ~/.config/fish/completions/moxie.fish.\n"
+             "man: moxie completion man | man -l -"},
     {"version", "version, build and libraries", "moxie version", mox_cli_version, .bit = VERSION},
     {0},
 };
@@ -93,43 +105,23 @@ const mox_cli_command *mox_cli_find_command(const char *name)
 
 /* ---- options --------------------------------------------------------------- */
 
-typedef enum option_kind {
-    KIND_SWITCH,
-    KIND_TEXT,
-    KIND_TEXTS,  /* may be given several times */
-    KIND_CHOICE, /* one of the words of `value` */
-    KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
-    KIND_REAL,
-    KIND_LIST, /* whole numbers between commas; 4k is 4096 */
-} option_kind;
-
-typedef struct option_def {
-    const char *name; /* without the dashes */
-    char letter;      /* 0: none */
-    option_kind kind;
-    const char *value; /* what stands for the value in help; "a|b" for choices */
-    double low, high;  /* numbers */
-    bool thousands;
-    const char *fallback; /* the default, parsed like a value; NULL: none */
-    const char *help;
-    unsigned commands;
-} option_def;
-
-static const option_def table[N_OPTIONS] = {
+const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = WITH_MODEL,
-                   .help = "folder of the model (default: the demo model that comes with moxie)"},
+                   .means = MEANS_MODEL,
+                   .help = "folder of the model, or ORG/NAME[@REVISION] in the Hugging Face cache (default: the demo model "
+                           "that comes with moxie)"},
     [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
-    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL,
+    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL, .means = MEANS_FILE,
                   .help = "file with the text; - is standard input, which is also read when it is a pipe"},
-    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS, .means = MEANS_FILE,
                     .help = "file of decimal token ids between blanks; - is standard input"},
-    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS, .means = MEANS_FILE,
                  .help = "float32 little-endian logits [tokens, vocabulary] go here; - is standard output"},
     [OPT_SYSTEM] = {"system", 's', KIND_TEXT, "TEXT", .commands = TALKS, .help = "the system prompt"},
     [OPT_MESSAGES] = {"messages", 0, KIND_TEXT, "FILE", .commands = RUN | TEMPLATE,
-                      .help = "the conversation as a JSON array of messages with role and content; - is standard input"},
+                      .means = MEANS_FILE, .help = "the conversation as a JSON array of messages with role and content; - is standard input"},
     [OPT_TOOLS] = {"tools", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
-                   .help = "a JSON array of the functions that the model may call"},
+                   .means = MEANS_FILE, .help = "a JSON array of the functions that the model may call"},
     [OPT_THINK] = {"think", 0, KIND_SWITCH, .commands = TALKS, .help = "have the model think before it answers"},
     [OPT_NO_THINK] = {"no-think", 0, KIND_SWITCH, .commands = TALKS,
                       .help = "have it answer at once (default for both: what its template does)"},
@@ -138,7 +130,7 @@ static const option_def table[N_OPTIONS] = {
     [OPT_STOP] = {"stop", 0, KIND_TEXTS, "TEXT", .commands = TALKS,
                   .help = "end the reply before this text; may be given several times"},
     [OPT_TEMPLATE] = {"template", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
-                      .help = "chat template (Jinja) instead of the model's own"},
+                      .means = MEANS_FILE, .help = "chat template (Jinja) instead of the model's own"},
     [OPT_KWARGS] = {"kwargs", 0, KIND_TEXT, "JSON", .commands = TALKS | TEMPLATE,
                     .help = "more variables for the template, as a JSON object"},
     [OPT_NO_GENERATION_PROMPT] = {"no-generation-prompt", 0, KIND_SWITCH, .commands = TEMPLATE,
@@ -176,7 +168,7 @@ static const option_def table[N_OPTIONS] = {
     [OPT_STEP] = {"step", 0, KIND_SWITCH, .commands = LOGITS, .help = "give the model one token at a time"},
     [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default|fast", .commands = EVAL,
                      .help = "also run with this setting, and report how far the two differ"},
-    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH,
+    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH, .means = MEANS_SHAPE,
                        .help = "instead of -m: a random model of that shape, made in memory; `moxie synth --help` has the "
                                "names"},
     [OPT_PREFILL] = {"prefill", 'p', KIND_LIST, "LIST", 0, 1e6, true, "32,128,512,2048", .commands = BENCH,
@@ -207,7 +199,7 @@ static const option_def table[N_OPTIONS] = {
                    .help = "compute with 32-bit numbers everywhere"},
     [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
                     .help = "what computes"},
-    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS,
+    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
     [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES,
                      .help = "threads (default: one for each core that the process may use)"},
@@ -215,19 +207,18 @@ static const option_def table[N_OPTIONS] = {
     [OPT_WEIGHTS] = {"weights", 0, KIND_CHOICE, "map|copy", .fallback = "map", .commands = SETTINGS,
                      .help = "use weights where the system keeps their files, or copy them in the background to memory on "
                              "huge pages: as much memory again, and faster where files are in small pages (bench says)"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL,
+    [OPT_NAMES] = {"names", 0, KIND_SWITCH, .commands = LIST, .help = "print names only, one to a line, of what is there"},
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST,
                   .help = "print one JSON object instead of text"},
-    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = ALL & ~VERSION,
+    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},
-    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = ALL & ~VERSION,
+    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = WORKS,
                    .help = "colour; auto is on in a terminal unless NO_COLOR is set"},
     [OPT_HELP] = {"help", 'h', KIND_SWITCH, .commands = ALL, .help = "show this"},
     [OPT_VERSION] = {"version", 0, KIND_SWITCH, .commands = ALL, .help = "show the version"},
 };
 
-const char *mox_cli_option_name(option_id id) { return table[id].name; }
-
-static bool takes(const mox_cli_command *c, const option_def *d) { return (d->commands & c->bit) != 0; }
+const char *mox_cli_option_name(option_id id) { return mox_cli_table[id].name; }
 
 /* ---- values ---------------------------------------------------------------- */
 
@@ -269,7 +260,7 @@ static int parse_list(const option_def *d, const char *text, int64_t *out)
 
 int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST])
 {
-    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&table[id], o->v[id].text, out);
+    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&mox_cli_table[id], o->v[id].text, out);
 }
 
 static bool parse_real(const option_def *d, const char *text, double *out)
@@ -292,7 +283,7 @@ static bool is_choice(const char *choices, const char *text)
 /* shown is how the user named the option: "-n", "--max-tokens", "MOXIE_MAX_TOKENS". */
 static bool set_value(mox_cli_options *o, int id, const char *shown, const char *text, option_source source)
 {
-    const option_def *d = &table[id];
+    const option_def *d = &mox_cli_table[id];
     option_value *v = &o->v[id];
     v->source = source;
     v->text = text;
@@ -330,7 +321,7 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
 bool mox_cli_set(mox_cli_options *o, option_id id, const char *text)
 {
     const option_value before = o->v[id];
-    if (set_value(o, (int)id, table[id].name, text, FROM_FLAG)) return true;
+    if (set_value(o, (int)id, mox_cli_table[id].name, text, FROM_FLAG)) return true;
     o->v[id] = before;
     return false;
 }
@@ -338,14 +329,14 @@ bool mox_cli_set(mox_cli_options *o, option_id id, const char *text)
 void mox_cli_unset(mox_cli_options *o, option_id id)
 {
     o->v[id] = (option_value){0};
-    if (table[id].fallback) (void)set_value(o, (int)id, table[id].name, table[id].fallback, FROM_DEFAULT);
+    if (mox_cli_table[id].fallback) (void)set_value(o, (int)id, mox_cli_table[id].name, mox_cli_table[id].fallback, FROM_DEFAULT);
 }
 
 /* ---- environment ----------------------------------------------------------- */
 
-static void environment_name(const option_def *d, char *out)
+void mox_cli_environment_name(const option_def *d, char out[MOX_CLI_NAME])
 {
-    size_t n = (size_t)snprintf(out, NAME_MAX_BYTES, "MOXIE_%s", d->name);
+    size_t n = (size_t)snprintf(out, MOX_CLI_NAME, "MOXIE_%s", d->name);
     for (size_t i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
@@ -363,11 +354,11 @@ static bool set_switch_by_environment(mox_cli_options *o, int id, const char *na
 static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
 {
     for (int id = 0; id < N_OPTIONS; id++) {
-        const option_def *d = &table[id];
-        if (!takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
+        const option_def *d = &mox_cli_table[id];
+        if (!mox_cli_takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
         if (d->fallback && !set_value(o, id, d->name, d->fallback, FROM_DEFAULT)) return false;
-        char name[NAME_MAX_BYTES];
-        environment_name(d, name);
+        char name[MOX_CLI_NAME];
+        mox_cli_environment_name(d, name);
         const char *text = getenv(name);
         if (!text || !*text) continue;
         if (d->kind == KIND_SWITCH ? !set_switch_by_environment(o, id, name, text)
@@ -382,9 +373,9 @@ static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
 /* Edits between two words; words longer than the row are as far as can be. */
 static size_t distance(const char *a, const char *b)
 {
-    size_t row[NAME_MAX_BYTES];
+    size_t row[MOX_CLI_NAME];
     const size_t n = strlen(a), m = strlen(b);
-    if (n >= NAME_MAX_BYTES || m >= NAME_MAX_BYTES) return NAME_MAX_BYTES;
+    if (n >= MOX_CLI_NAME || m >= MOX_CLI_NAME) return MOX_CLI_NAME;
     for (size_t j = 0; j <= m; j++) row[j] = j;
     for (size_t i = 1; i <= n; i++) {
         size_t corner = row[0];
@@ -418,7 +409,7 @@ static void unknown_option(const mox_cli_command *c, const char *word)
     const char *names[N_OPTIONS + 1];
     int n = 0;
     for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id])) names[n++] = table[id].name;
+        if (mox_cli_takes(c, &mox_cli_table[id])) names[n++] = mox_cli_table[id].name;
     names[n] = NULL;
     const char *near = word[1] == '-' ? mox_cli_nearest(word + 2, names) : NULL;
     if (near) mox_cli_say("%s has no option %s; did you mean --%s?", c->name, word, near);
@@ -429,15 +420,17 @@ static void unknown_option(const mox_cli_command *c, const char *word)
 
 static int find_long(const mox_cli_command *c, const char *name, size_t n)
 {
-    for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id]) && strlen(table[id].name) == n && memcmp(table[id].name, name, n) == 0) return id;
+    for (int id = 0; id < N_OPTIONS; id++) {
+        const option_def *d = &mox_cli_table[id];
+        if (mox_cli_takes(c, d) && strlen(d->name) == n && memcmp(d->name, name, n) == 0) return id;
+    }
     return -1;
 }
 
 static int find_letter(const mox_cli_command *c, char letter)
 {
     for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id]) && table[id].letter == letter) return id;
+        if (mox_cli_takes(c, &mox_cli_table[id]) && mox_cli_table[id].letter == letter) return id;
     return -1;
 }
 
@@ -445,7 +438,7 @@ static int find_letter(const mox_cli_command *c, char letter)
  * A value follows as the next word, after "=", or right behind a letter. */
 static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv)
 {
-    char shown[NAME_MAX_BYTES];
+    char shown[MOX_CLI_NAME];
     const char *word = argv[0], *inside = NULL;
     const bool is_long = word[1] == '-';
     const size_t n = is_long ? strcspn(word, "=") : 2;
@@ -456,7 +449,7 @@ static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, 
         unknown_option(c, shown);
         return 0;
     }
-    if (table[id].kind == KIND_SWITCH) {
+    if (mox_cli_table[id].kind == KIND_SWITCH) {
         if (inside) {
             mox_cli_say("%s takes no value, but '%s' follows it", shown, inside);
             return 0;
@@ -464,7 +457,7 @@ static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, 
         return set_value(o, id, shown, NULL, FROM_FLAG);
     }
     if (!inside && argc < 2) {
-        mox_cli_say("%s needs a value: %s %s", shown, shown, table[id].value);
+        mox_cli_say("%s needs a value: %s %s", shown, shown, mox_cli_table[id].value);
         return 0;
     }
     if (!set_value(o, id, shown, inside ? inside : argv[1], FROM_FLAG)) return 0;
@@ -500,38 +493,4 @@ bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char 
     if (o->n_words == c->takes_words || o->v[OPT_HELP].on || o->v[OPT_VERSION].on) return true;
     mox_cli_say("usage: %s", c->usage);
     return false;
-}
-
-/* ---- help ------------------------------------------------------------------ */
-
-void mox_cli_help(FILE *to)
-{
-    fputs("moxie runs Mixture-of-Experts language models from their checkpoints.\n\n"
-          "usage: moxie COMMAND [options]\n\n",
-          to);
-    for (const mox_cli_command *c = mox_cli_commands; c->name; c++) fprintf(to, "  %-10s %s\n", c->name, c->summary);
-    fputs("\n`moxie COMMAND --help` lists a command's options.\n", to);
-}
-
-void mox_cli_help_command(FILE *to, const mox_cli_command *c)
-{
-    enum { INDENT = 32, HELP_COLUMNS = 96 };
-    fprintf(to, "moxie %s: %s\n\nusage: %s\n\n", c->name, c->summary, c->usage);
-    if (c->more) {
-        mox_cli_print_folded(to, c->more, 0, HELP_COLUMNS);
-        fputc('\n', to);
-    }
-    for (int id = 0; id < N_OPTIONS; id++) {
-        const option_def *d = &table[id];
-        if (!takes(c, d)) continue;
-        char left[NAME_MAX_BYTES], text[512];
-        (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ', d->letter ? d->letter : ' ',
-                       d->letter ? ',' : ' ', d->name, d->value ? " " : "", d->value ? d->value : "");
-        (void)snprintf(text, sizeof text, "%s%s%s%s", d->help, d->fallback ? " (default: " : "",
-                       d->fallback ? d->fallback : "", d->fallback ? ")" : "");
-        fprintf(to, "%-*s", INDENT, left);
-        if (strlen(left) >= INDENT) fprintf(to, "\n%*s", INDENT, "");
-        mox_cli_print_folded(to, text, INDENT, HELP_COLUMNS);
-    }
-    fputs("\nEvery option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.\n", to);
 }

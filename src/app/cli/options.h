@@ -61,6 +61,7 @@ typedef enum option_id {
     OPT_THREADS,
     OPT_PIN,
     OPT_WEIGHTS,
+    OPT_NAMES,
     OPT_JSON,
     OPT_QUIET,
     OPT_COLOR,
@@ -93,12 +94,24 @@ typedef struct mox_cli_options {
 
 typedef int mox_cli_command_fn(const mox_cli_options *o); /* returns the exit code */
 
+/* What a text stands for, which shells can complete. */
+typedef enum mox_cli_meaning {
+    MEANS_TEXT,
+    MEANS_FILE,
+    MEANS_FOLDER,
+    MEANS_MODEL, /* a folder, or what `moxie list --names` prints */
+    MEANS_SHAPE, /* of a synthetic model */
+    MEANS_LEVEL, /* of kernels */
+    MEANS_SCRIPT, /* of `moxie completion` */
+} mox_cli_meaning;
+
 typedef struct mox_cli_command {
     const char *name, *summary, *usage;
     mox_cli_command_fn *run;
     unsigned bit;    /* its bit in the table's lists of commands */
     bool takes_dash; /* "-" as an argument means standard input */
     int takes_words; /* arguments that are no options, all of them needed */
+    mox_cli_meaning words[MOX_CLI_WORDS]; /* what they are */
     const char *more; /* paragraphs for its help, or NULL */
 } mox_cli_command;
 

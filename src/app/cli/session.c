@@ -2,6 +2,7 @@
 #include "app/cli/session.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/hub.h"
 #include "app/cli/message.h"
 #include "app/cli/stop.h"
 #include "base/alloc.h"
@@ -21,7 +22,7 @@ static bool is_folder(const char *path)
 
 /* The demo model beside the program: in the source tree (build/moxie and
  * models/demo), or where it was installed. */
-static char *find_demo(void)
+char *mox_cli_find_demo(void)
 {
     char program[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -42,14 +43,35 @@ static char *find_demo(void)
 int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o)
 {
     const char *name = o->v[OPT_MODEL].text;
-    s->dir = name ? mox_strdup(name) : find_demo();
-    if (!s->dir) {
-        mox_cli_say("the demo model is not installed; name a model with -m FOLDER");
+    if (name && mox_path_exists(name)) {
+        s->dir = mox_strdup(name);
+        if (s->dir && is_folder(name)) return EXIT_OK;
+        mox_cli_say("%s: no such folder, but a file; -m takes a folder with config.json and *.safetensors", name);
         return EXIT_MODEL;
     }
-    if (is_folder(s->dir)) return EXIT_OK;
-    mox_cli_say("%s: no such folder; -m takes a folder with config.json and *.safetensors", s->dir);
-    return EXIT_MODEL;
+    if (!name || strcmp(name, "demo") == 0) {
+        s->dir = mox_cli_find_demo();
+        if (s->dir) return EXIT_OK;
+        mox_cli_say("the demo model is not installed; name a model with -m FOLDER or -m ORG/NAME");
+        return EXIT_MODEL;
+    }
+    mox_err err;
+    const mox_hub_env env = mox_hub_environment();
+    s->reference = name;
+    return mox_hub_find(&env, name, &s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+}
+
+/* A model of the cache that cannot be opened may not have arrived yet. */
+static int fail_opening(const mox_cli_session *s, const mox_err *err)
+{
+    const mox_hub_rest rest = s->reference ? mox_hub_unfinished(s->dir) : (mox_hub_rest){0};
+    if (rest.n_dangling + rest.n_partial == 0 || (err->status != MOX_E_NOT_FOUND && err->status != MOX_E_FORMAT))
+        return mox_cli_fail_opening(err);
+    mox_err unfinished;
+    (void)mox_fail(&unfinished, err->status,
+                   "the download of %s is unfinished, `hf download %.*s` finishes it: %s", s->reference,
+                   (int)strcspn(s->reference, "@"), s->reference, err->msg);
+    return mox_cli_fail_opening(&unfinished);
 }
 
 static void warn(void *user, const char *sentence)
@@ -65,13 +87,13 @@ int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o)
     const bool copy = weights && strcmp(weights, "copy") == 0;
     const mox_model_opts opts = {.warn = warn, .warn_user = (void *)(uintptr_t)o,
                                  .weights = copy ? MOX_WEIGHTS_COPY : MOX_WEIGHTS_MAP};
-    return mox_model_open(&s->model, s->dir, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+    return mox_model_open(&s->model, s->dir, &opts, &err) == MOX_OK ? EXIT_OK : fail_opening(s, &err);
 }
 
 int mox_cli_session_open_tokenizer(mox_cli_session *s)
 {
     mox_err err;
-    return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+    return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : fail_opening(s, &err);
 }
 
 int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o)

@@ -12,6 +12,7 @@
 /* Zero-initialise; mox_cli_session_close takes back whatever was opened. */
 typedef struct mox_cli_session {
     char *dir;
+    const char *reference; /* its name in the Hugging Face cache, borrowed; NULL for a folder */
     mox_model *model;
     mox_tokenizer *tokenizer;
     mox_chat *chat;
@@ -19,7 +20,11 @@ typedef struct mox_cli_session {
     mox_seq *seq;
 } mox_cli_session;
 
-/* Finds the folder.  The others need it first. */
+/* The folder of the demo model (mox_free), or NULL. */
+char *mox_cli_find_demo(void);
+
+/* Finds the folder: -m's path, its reference (hub.h) or "demo", or without -m the demo
+ * model.  The others need it first. */
 int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_tokenizer(mox_cli_session *s);

@@ -299,7 +299,7 @@ static mox_cli_slash_result help(mox_cli_chat *c, const char *argument)
         const bool with_argument = columns >= NARROW && table[i].argument;
         (void)snprintf(left, sizeof left, "/%s %s", table[i].name, with_argument ? table[i].argument : "");
         fprintf(stderr, "%-*s", indent, left);
-        mox_cli_print_folded(stderr, table[i].help, indent, columns);
+        mox_cli_print_folded(stderr, table[i].help, indent, indent, columns);
     }
     mox_cli_note("\nSeveral lines: end a line with \\, or write them between \"\"\" and \"\"\", or paste them. "
                  "// begins a message with a slash. Ctrl-C stops a reply and keeps what was said; before its first word "

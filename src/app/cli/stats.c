@@ -50,18 +50,22 @@ static void wording(const mox_cli_stats *s, int level, char out[MOX_CLI_STATS_BY
                        s->generate_s, gd, gr, first, ending(s));
         break;
     case 1:
+        (void)snprintf(out, room, "prompt %lld tok %.*f t/s%s | gen %lld tok %.*f t/s%s", prompt, pd, pr, cached, generated, gd,
+                       gr, ending(s));
+        break;
+    case 2:
         (void)snprintf(out, room, "prompt %lld tok %.*f t/s | gen %lld tok %.*f t/s%s", prompt, pd, pr, generated, gd, gr,
                        ending(s));
         break;
-    case 2: (void)snprintf(out, room, "prompt %.*f t/s | gen %lld tok %.*f t/s%s", pd, pr, generated, gd, gr, ending(s)); break;
-    case 3: (void)snprintf(out, room, "gen %lld tok %.*f t/s%s", generated, gd, gr, ending(s)); break;
+    case 3: (void)snprintf(out, room, "prompt %.*f t/s | gen %lld tok %.*f t/s%s", pd, pr, generated, gd, gr, ending(s)); break;
+    case 4: (void)snprintf(out, room, "gen %lld tok %.*f t/s%s", generated, gd, gr, ending(s)); break;
     default: (void)snprintf(out, room, "%.*f t/s", gd, gr); break;
     }
 }
 
 void mox_cli_stats_line(const mox_cli_stats *s, int columns, char out[MOX_CLI_STATS_BYTES])
 {
-    for (int level = 0; level <= 4; level++) {
+    for (int level = 0; level <= 5; level++) {
         wording(s, level, out);
         if ((int)strlen(out) < columns) return;
     }

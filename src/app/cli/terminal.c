@@ -31,12 +31,15 @@ bool mox_cli_term_is_capable(void) { return is_set("TERM") && strcmp(getenv("TER
 
 bool mox_cli_stderr_can_redraw(void) { return isatty(STDERR_FILENO) && mox_cli_term_is_capable(); }
 
-int mox_cli_stderr_columns(void)
+static int columns_of(int fd, int otherwise)
 {
     struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-    return size.ws_col;
+    if (ioctl(fd, TIOCGWINSZ, &size) != 0) return otherwise;
+    return size.ws_col > 0 ? size.ws_col : 80;
 }
+
+int mox_cli_stderr_columns(void) { return columns_of(STDERR_FILENO, 80); }
+int mox_cli_stdout_columns(void) { return columns_of(STDOUT_FILENO, 0); }
 
 bool mox_cli_use_color(const char *choice)
 {

@@ -17,6 +17,7 @@ bool mox_cli_stderr_is_terminal(void);
 bool mox_cli_term_is_capable(void);
 bool mox_cli_stderr_can_redraw(void); /* a terminal, and a capable one */
 int mox_cli_stderr_columns(void);     /* at least 1 */
+int mox_cli_stdout_columns(void);     /* 0 when it is no terminal */
 
 /* choice is "auto", "on" or "off"; auto honours NO_COLOR and CLICOLOR_FORCE. */
 bool mox_cli_use_color(const char *choice);
