@@ -342,7 +342,7 @@ class Replies(Case):
         t.send("What is this?")
         t.wait(r"^prompt \d+/\d+ tok")
         t.keys("C-c")
-        t.wait(r"^prompt \d+ of \d+ tok \S+s \S+ t/s \| stopped\nyour message is dropped; Up brings it back\n")
+        t.wait(r"^prompt \d+ of \d+ tok \S+s( \S+ t/s)? \| stopped\nyour message is dropped; Up brings it back\n")
         t.wait_prompt()
         self.assertNotIn("/", t.screen(history=False).splitlines()[-3])  # nothing is left of the progress
         t.send("/tokens")

@@ -38,8 +38,10 @@ static void wording(const mox_cli_stats *s, int level, char out[MOX_CLI_STATS_BY
         (void)snprintf(first, sizeof first, " | ttft %.*fs", second_digits(s->first_token_s), s->first_token_s);
     const size_t room = MOX_CLI_STATS_BYTES;
     if (s->n_cached + computed < prompt) {
-        if (level < 2) (void)snprintf(out, room, "prompt %lld of %lld tok %.*fs %.*f t/s%s", computed + s->n_cached, prompt,
-                                      second_digits(s->prompt_s), s->prompt_s, pd, pr, ending(s));
+        char speed[24] = ""; /* of nothing there is none */
+        if (computed > 0) (void)snprintf(speed, sizeof speed, " %.*f t/s", pd, pr);
+        if (level < 2) (void)snprintf(out, room, "prompt %lld of %lld tok %.*fs%s%s", computed + s->n_cached, prompt,
+                                      second_digits(s->prompt_s), s->prompt_s, speed, ending(s));
         else (void)snprintf(out, room, "%lld of %lld tok", computed + s->n_cached, prompt);
         return;
     }
