@@ -266,7 +266,9 @@ static mox_status render(const mox_chat *c, const mox_chat_request *request, con
     out->generation_at = out->n;
     if (request->no_generation_prompt) return MOX_OK;
     MOX_TRY(find_generation(c, t, request, v, out, err));
-    out->thinking = mox_chat_opens_thinking(out->text + out->generation_at, out->n - out->generation_at);
+    size_t own = out->generation_at; /* what somebody wrote in a message opens nothing */
+    if (out->n_plain > 0 && out->plain[out->n_plain - 1].end > own) own = out->plain[out->n_plain - 1].end;
+    out->thinking = mox_chat_opens_thinking(out->text + own, out->n - own);
     return MOX_OK;
 }
 

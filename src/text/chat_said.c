@@ -56,6 +56,7 @@ static mox_status same_message(const mox_reply *a, const mox_reply *b, bool *sam
     mox_reply_get_message(a, &x);
     mox_reply_get_message(b, &y);
     *same = same_text(x.text, x.n_text, y.text, y.n_text) && x.n_calls == y.n_calls &&
+            mox_reply_is_thinking(a) == mox_reply_is_thinking(b) && /* one that was cut off stays open */
             same_text(x.thinking, x.n_thinking, y.thinking, y.n_thinking);
     for (int32_t i = 0; *same && i < x.n_calls; i++) {
         *same = strcmp(x.calls[i].name, y.calls[i].name) == 0;
@@ -142,21 +143,26 @@ static bool is_plain(const mox_prompt *p, size_t begin, size_t end)
     return low < p->n_plain && p->plain[low].begin < end;
 }
 
+/* Where what was said ends in what the template wrote: before the token that ends it, or else
+ * before blanks of the template's own. */
+static size_t find_ending(const mox_chat *c, const mox_prompt *p, size_t begin, size_t end)
+{
+    size_t n_eos = 0;
+    const char *eos = mox_tokenizer_bytes(c->tokenizer, mox_tokenizer_eos_id(c->tokenizer), &n_eos);
+    for (size_t i = end; eos && n_eos > 0 && i >= begin + n_eos; i--)
+        if (memcmp(p->text + i - n_eos, eos, n_eos) == 0 && !is_plain(p, i - n_eos, i)) return i - n_eos;
+    while (end > begin && is_blank(p->text[end - 1]) && !is_plain(p, end - 1, end)) end--;
+    return end;
+}
+
 /* What the template wrote for a message, without what opens and what ends it.  False when it
  * begins differently from how its prompt ended. */
 static bool find_rendered(const mox_chat *c, const mox_prompt *p, mox_text_span written, const mox_said *said, mox_text_span *out)
 {
     if (written.end - written.begin < said->n_opening) return false;
     if (said->n_opening > 0 && memcmp(p->text + written.begin, said->opening, said->n_opening) != 0) return false;
-    *out = (mox_text_span){written.begin + said->n_opening, written.end};
-    size_t n_eos;
-    const char *eos = mox_tokenizer_bytes(c->tokenizer, mox_tokenizer_eos_id(c->tokenizer), &n_eos);
-    if (!eos || n_eos == 0 || n_eos > out->end - out->begin) return true;
-    for (size_t i = out->end - n_eos + 1; i-- > out->begin;) {
-        if (memcmp(p->text + i, eos, n_eos) != 0 || is_plain(p, i, i + n_eos)) continue;
-        out->end = i;
-        break;
-    }
+    out->begin = written.begin + said->n_opening;
+    out->end = find_ending(c, p, out->begin, written.end);
     return true;
 }
 
@@ -183,7 +189,8 @@ static mox_status replay(const mox_chat *c, const mox_chat_request *request, con
         MOX_TRY(add_range(b, &whole, done, old.begin, &span, err));
         MOX_TRY(add_range(b, &said->text, 0, said->text.n, &said_span, err));
         done = old.end;
-        if (p->generation_at >= old.end) *generation_at = b->text.n + (p->generation_at - done);
+        if (p->generation_at >= done) *generation_at = b->text.n + (p->generation_at - done);
+        else if (p->generation_at > old.begin) *generation_at = b->text.n - said->text.n; /* it was inside */
     }
     return add_range(b, &whole, done, p->n, &span, err);
 }
