@@ -132,18 +132,24 @@ static mox_status probe(const mox_chat *c, const char *messages, const char *wor
     return status == MOX_E_MEMORY ? status : MOX_OK;
 }
 
+/* A conversation that ends in a call. */
+#define CALL(content, arguments)                                                                               \
+    "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": " content               \
+    ", \"tool_calls\": [{\"id\": \"functions.probe:0\", \"type\": \"function\", \"function\": {\"name\": "     \
+    "\"probe\", \"arguments\": " arguments "}}]}]"
+#define AS_OBJECT "{\"key\": \"needle\"}"
+#define AS_TEXT "\"{\\\"key\\\": \\\"needle\\\"}\""
+
 static mox_status ask_template(mox_chat *c, mox_err *err)
 {
-    static const char call[] = "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"\", "
-                               "\"tool_calls\": [{\"id\": \"functions.probe:0\", \"type\": \"function\", \"function\": "
-                               "{\"name\": \"probe\", \"arguments\": {\"key\": \"needle\"}}}]}]";
     static const char parts[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"needle\"}]}]";
     bool object;
     c->format = find_format(c);
     c->thinks = mox_template_mentions(c->plain, "enable_thinking") || mox_template_mentions(c->plain, "thinking") ||
                 has(c, "<think>");
-    MOX_TRY(probe(c, call, "needle", "'needle'", &object, err)); /* with such quotes it is Python's spelling of an object */
+    MOX_TRY(probe(c, CALL("\"\"", AS_OBJECT), "needle", "'needle'", &object, err)); /* so Python spells objects */
     c->arguments_as_text = !object;
+    MOX_TRY(probe(c, object ? CALL("null", AS_OBJECT) : CALL("null", AS_TEXT), "needle", "None", &c->null_content, err));
     return probe(c, parts, "needle", "'needle'", &c->typed_content, err);
 }
 

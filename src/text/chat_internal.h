@@ -14,6 +14,7 @@ struct mox_chat {
     mox_call_format format;
     bool arguments_as_text; /* the template wants tool calls' arguments as a string */
     bool typed_content;     /* it takes content in parts */
+    bool null_content;      /* a message that is calls alone has null for its content */
     bool thinks;
 };
 

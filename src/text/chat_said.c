@@ -9,6 +9,7 @@
  * say), its word stands. */
 #include "text/chat_internal.h"
 #include "text/json_reader.h"
+#include "text/tokenizer_internal.h"
 
 #include <string.h>
 
@@ -132,25 +133,39 @@ static mox_status add_range(builder *b, const mox_marked_text *from, size_t begi
     return mox_write(&b->text, from->text + begin, end - begin, err);
 }
 
-static bool is_plain(const mox_prompt *p, size_t begin, size_t end)
+/* The first plain span that ends behind begin. */
+static size_t first_plain(const mox_prompt *p, size_t begin)
 {
-    size_t low = 0, high = p->n_plain; /* the first span that ends behind begin */
+    size_t low = 0, high = p->n_plain;
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
         if (p->plain[mid].end <= begin) low = mid + 1;
         else high = mid;
     }
-    return low < p->n_plain && p->plain[low].begin < end;
+    return low;
 }
 
-/* Where what was said ends in what the template wrote: before the token that ends it, or else
- * before blanks of the template's own. */
+static bool is_plain(const mox_prompt *p, size_t begin, size_t end)
+{
+    const size_t i = first_plain(p, begin);
+    return i < p->n_plain && p->plain[i].begin < end;
+}
+
+/* Where what was said ends in what the template wrote: before the last special token that is
+ * none of a call's, or else before blanks of the template's own. */
 static size_t find_ending(const mox_chat *c, const mox_prompt *p, size_t begin, size_t end)
 {
-    size_t n_eos = 0;
-    const char *eos = mox_tokenizer_bytes(c->tokenizer, mox_tokenizer_eos_id(c->tokenizer), &n_eos);
-    for (size_t i = end; eos && n_eos > 0 && i >= begin + n_eos; i--)
-        if (memcmp(p->text + i - n_eos, eos, n_eos) == 0 && !is_plain(p, i - n_eos, i)) return i - n_eos;
+    const mox_tokenizer *t = c->tokenizer;
+    mox_plain_spans plain = {.span = p->plain, .n = p->n_plain, .next = first_plain(p, begin)};
+    const mox_added_token *token;
+    size_t at = begin, token_begin, token_end, found = end;
+    while (mox_added_find(&t->added, &t->unicode, (const unsigned char *)p->text, end, at, &plain, &token, &token_begin, &token_end)) {
+        size_t n;
+        const char *bytes = mox_tokenizer_bytes(t, token->id, &n);
+        if (token->special && !mox_reply_is_marker(c->format, bytes, n)) found = token_begin;
+        at = token_end;
+    }
+    if (found < end) return found;
     while (end > begin && is_blank(p->text[end - 1]) && !is_plain(p, end - 1, end)) end--;
     return end;
 }
