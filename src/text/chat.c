@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { TEMPLATE_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 64 << 20 };
+enum { TEMPLATE_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 64 << 20, PROBE_STEPS_MAX = 100 * 1000 };
 
 /* ---- where it is from ---------------------------------------------------------------------- */
 
@@ -120,7 +120,7 @@ static mox_status probe(const mox_chat *c, const char *messages, const char *wor
         "[{\"type\": \"function\", \"function\": {\"name\": \"probe\", \"description\": \"none\", \"parameters\": {\"type\": "
         "\"object\", \"properties\": {\"key\": {\"type\": \"string\"}}, \"required\": [\"key\"]}}}]";
     const mox_chat_request request = {.messages = {messages, strlen(messages)}, .tools = {tools, sizeof tools - 1}};
-    mox_chat_vars v = {0};
+    mox_chat_vars v = {.steps_max = PROBE_STEPS_MAX};
     mox_prompt prompt = {0};
     mox_status status = mox_write_text(&v.messages, messages, err);
     v.tools = true;
@@ -230,6 +230,7 @@ mox_status mox_chat_apply(const mox_chat *c, const mox_template *t, const mox_ch
     }
     if (v->kwargs.n > 0) vars[n++] = (mox_template_var){.json = mox_writer_text(&v->kwargs), .n = v->kwargs.n};
     const mox_template_opts opts = {
+        .steps_max = v->steps_max,
         .unix_time_s = request->unix_time_s,
         .utc_offset_s = request->utc_offset_s,
         .written = written,

@@ -24,6 +24,7 @@ typedef struct mox_chat_vars {
     size_t n_messages;
     bool tools;       /* there are some */
     char *bos, *eos;  /* where kwargs has them */
+    int64_t steps_max; /* of the template; 0: what it takes */
 } mox_chat_vars;
 
 /* chat_request.c: checks a request and fills a zeroed v; MOX_E_ARG names the field that is wrong. */

@@ -324,9 +324,11 @@ static mox_status check_tool(void *user, mox_json_span tool, mox_err *err)
 static mox_status check_tools(mox_json_text tools, mox_chat_vars *v, mox_err *err)
 {
     tool_check check = {0};
-    const mox_json_span in = {"tools", tools.text, tools.n, 0};
-    if (!in.text || mox_json_is_null(in)) return MOX_OK;
-    MOX_TRY(mox_json_each(in, "tools", check_tool, &check, err));
+    mox_json_span all = {"tools", tools.text, tools.n, 0};
+    if (!all.text) return MOX_OK;
+    MOX_TRY(check_whole(&all, err));
+    if (mox_json_is_null(all)) return MOX_OK;
+    MOX_TRY(mox_json_each(all, "tools", check_tool, &check, err));
     v->tools = check.n > 0;
     return MOX_OK;
 }
