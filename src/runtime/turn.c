@@ -122,7 +122,8 @@ static void on_reply_part(void *user, mox_part part, int32_t call, const char *t
     mox_turn *t = user;
     if (t->status != MOX_OK || t->stops.found) return;
     if (part == MOX_PART_TEXT) {
-        t->status = mox_stops_push(&t->stops, text, n, emit_text, t, t->err);
+        const mox_status status = mox_stops_push(&t->stops, text, n, emit_text, t, t->err);
+        if (t->status == MOX_OK) t->status = status; /* emit_text may have failed in between */
         return;
     }
     mox_stops_end(&t->stops, emit_text, t); /* no stop string goes over a call */
