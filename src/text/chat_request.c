@@ -9,6 +9,7 @@
  * Refuses: what is no JSON of the right type, tool calls whose arguments are no object,
  * parts that are not text, and kwargs that would stand for the conversation itself. */
 #include "text/chat_internal.h"
+#include "base/plant.h"
 #include "text/json_fields.h"
 
 #include <stdarg.h>
@@ -186,6 +187,7 @@ static mox_status call_field(request_writer *w, const char *key, mox_json_span v
 
 static mox_status write_call(request_writer *w, size_t i, mox_json_span call, mox_err *err)
 {
+    MOX_PLANT(i == 3);
     w->at.call = i;
     w->at.in_call = true;
     if (!is_object(call)) return wrong(&w->at, err, " must be an object");
