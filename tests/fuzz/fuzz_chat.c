@@ -19,8 +19,8 @@ static const char *const texts[] = {
     "c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<E>\n{% endfor %}"
     "{% if add_generation_prompt %}<S>assistant\n{% endif %}",
     "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{% if m.role == 'assistant' %}<S>{% if "
-    "m.content is not none %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}<tool_call>{\"name\":\"' + c.function.name + "
-    "'\",\"arguments\":' + c.function.arguments + '}</tool_call>{% endfor %}{% else %}<E>{{ m.content + '' }}{% endif %}{% endfor %}"
+    "m.content is not none %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}{{ '<tool_call>{\"name\":\"' + "
+    "c.function.name + '\",\"arguments\":' + c.function.arguments + '}</tool_call>' }}{% endfor %}{% else %}<E>{{ m.content + '' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<S>{% endif %}",
     "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text "
     "}}{% endfor %}{% endif %}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% if enable_thinking %}<think>{% endif %}{% "
