@@ -91,12 +91,12 @@ static mox_status encode_part(const mox_tokenizer *t, const mox_prompt *p, size_
 static mox_status bytes_before(const mox_tokenizer *t, const mox_prompt *p, const mox_tokens *fresh, int64_t *bytes, mox_err *err)
 {
     mox_tokens before = {0};
-    MOX_TRY(encode_part(t, p, p->generation_at, &before, err));
+    const mox_status status = encode_part(t, p, p->generation_at, &before, err);
     int64_t same = 0;
     while (same < before.n && same < fresh->n && before.ids[same] == fresh->ids[same]) same++;
     *bytes = bytes_of(t, fresh->ids, same);
     mox_tokens_free(&before);
-    return MOX_OK;
+    return status;
 }
 
 static mox_status append(mox_tokens *out, const int32_t *ids, int64_t n, mox_err *err)
