@@ -15,12 +15,14 @@
 #include "base/alloc.h"
 #include "moxie/tools.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const model_dirs[] = {SOURCE_ROOT "/models/demo", SOURCE_ROOT "/tests/data/models/demo-qwen3",
                                          SOURCE_ROOT "/tests/data/models/demo-qwen3-moe",
                                          SOURCE_ROOT "/tests/data/models/demo-deepseek-v3"};
-enum { N_MODELS = sizeof model_dirs / sizeof *model_dirs };
+enum { N_MODELS = sizeof model_dirs / sizeof *model_dirs, V = 2048 };
+#define TOLERANCE 1e-5f
 
 typedef struct way {
     const char *template_file; /* NULL: the model's */
@@ -82,7 +84,8 @@ static int64_t ids_before(const mox_cli_conversation *c, const mox_cli_session *
     return n;
 }
 
-/* The same prompt in an empty sequence. */
+/* The same prompt in an empty sequence: the same ids, and logits behind the last of them that agree
+ * to TOLERANCE of their range, as batches cut in different ways do. */
 static void check_from_scratch(mox_cli_session *s, const mox_cli_settings *settings, const mox_tokens *prompt, bool thinking,
                                const mox_turn *turn)
 {
@@ -91,6 +94,8 @@ static void check_from_scratch(mox_cli_session *s, const mox_cli_settings *setti
     mox_turn *again;
     mox_cli_stats stats;
     int64_t n, n_again;
+    float logits[V], range = 0, worst = 0;
+    memcpy(logits, mox_logits_row(s->context, 0), sizeof logits);
     mox_seq_reset(s->seq);
     assert_int_equal(mox_cli_reply(s, settings, &fresh, &sink, &again, &stats), EXIT_OK);
     assert_int_equal(stats.n_cached, 0);
@@ -98,6 +103,12 @@ static void check_from_scratch(mox_cli_session *s, const mox_cli_settings *setti
     const int32_t *ids = mox_turn_tokens(turn, &n), *ids_again = mox_turn_tokens(again, &n_again);
     assert_int_equal(n, n_again);
     assert_memory_equal(ids, ids_again, (size_t)n * sizeof *ids);
+    const float *fresh_logits = mox_logits_row(s->context, 0);
+    for (int i = 0; i < V; i++) {
+        range = fmaxf(range, fabsf(fresh_logits[i]));
+        worst = fmaxf(worst, fabsf(fresh_logits[i] - logits[i]));
+    }
+    if (!(worst <= TOLERANCE * range)) fail_msg("logits differ by %g of %g", (double)worst, (double)range);
     mox_turn_destroy(&again);
 }
 
