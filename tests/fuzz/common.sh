@@ -15,6 +15,7 @@ targets() {
 # The parser that a target is for.
 parser_of() {
     case $1 in
+    chat) echo src/text/chat_request.c src/text/chat_said.c src/text/prompt.c ;;
     config) (cd "$root" && ls src/format/config*.c src/format/json.c) ;;
     index) echo src/format/index.c ;;
     safetensors) echo src/format/safetensors.c ;;
