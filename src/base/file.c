@@ -121,18 +121,28 @@ void mox_file_unmap_pages(const mox_file *f)
     if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
 }
 
-mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+static mox_status use_memory(mox_file *f, const char *label, int64_t bytes, void *(*get)(size_t), mox_err *err)
 {
     *f = MOX_FILE_CLOSED;
     f->path = mox_strdup(label);
     if (!f->path) return mox_fail_memory(err, strlen(label) + 1, "a file name");
-    f->map = mox_alloc_pages((size_t)bytes);
+    f->map = get((size_t)bytes);
     if (!f->map) {
         mox_file_close(f);
         return mox_fail_memory(err, (size_t)bytes, label);
     }
     f->size = bytes;
     return MOX_OK;
+}
+
+mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    return use_memory(f, label, bytes, mox_alloc_pages, err);
+}
+
+mox_status mox_file_reserve(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    return use_memory(f, label, bytes, mox_reserve_pages, err);
 }
 
 mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_t *n_bytes, mox_err *err)
