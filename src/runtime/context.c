@@ -150,6 +150,7 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     *out = NULL;
     const mox_context_opts defaults = {0};
     if (!opts) opts = &defaults;
+    if (model->shape_only && !planning) return mox_fail(err, MOX_E_ARG, "this model is a shape without weights: it cannot run");
     mox_context *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "a context");
     c->model = model;
