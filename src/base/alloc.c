@@ -60,22 +60,47 @@ char *mox_strdup(const char *s) { return mox_strndup(s, strlen(s)); }
 
 static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
+/* Anonymous memory that begins where a huge page can. */
+static void *map_pages(size_t bytes, int flags)
+{
+    if (bytes > SIZE_MAX / 2 || !allowed(bytes)) return NULL;
+    const size_t want = whole_pages(bytes), room = want + HUGE_PAGE;
+    char *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    const size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE; /* goes back, like what lies behind */
+    if (before > 0) (void)munmap(p, before);
+    if (room - before > want) (void)munmap(p + before + want, room - before - want);
+    mox_numa_interleave(p + before, want);
+    return p + before;
+}
+
 void *mox_alloc_pages(size_t bytes)
 {
     if (bytes < HUGE_PAGE) return mox_alloc_array(1, bytes); /* no huge page to win */
-    if (bytes > SIZE_MAX / 2 || !allowed(bytes)) return NULL;
-    const size_t want = whole_pages(bytes), room = want + HUGE_PAGE;
-    char *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    /* Begin where a huge page can: what lies before and behind goes back. */
-    const size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
-    if (before > 0) (void)munmap(p, before);
-    if (room - before > want) (void)munmap(p + before + want, room - before - want);
-#ifdef MADV_HUGEPAGE
-    (void)madvise(p + before, want, MADV_HUGEPAGE); /* a wish: small pages work too */
+    void *p = map_pages(bytes, 0);
+    if (p) mox_want_huge_pages(p, whole_pages(bytes));
+    return p;
+}
+
+void *mox_reserve_pages(size_t bytes)
+{
+    if (bytes < HUGE_PAGE) return mox_alloc_array(1, bytes);
+    void *p = map_pages(bytes, MAP_NORESERVE);
+#ifdef MADV_NOHUGEPAGE
+    if (p) (void)madvise(p, whole_pages(bytes), MADV_NOHUGEPAGE); /* a touched page is one page */
 #endif
-    mox_numa_interleave(p + before, want);
-    return p + before;
+    return p;
+}
+
+void mox_want_huge_pages(void *p, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    const uintptr_t begin = ((uintptr_t)p + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const uintptr_t end = ((uintptr_t)p + bytes) / PAGE * PAGE;
+    if (end > begin) (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* small pages work too */
+#else
+    (void)p, (void)bytes;
+#endif
 }
 
 void mox_free_pages(void *p, size_t bytes)

@@ -19,6 +19,12 @@ char *mox_strndup(const char *s, size_t n);
 void *mox_alloc_pages(size_t bytes);
 void mox_free_pages(void *p, size_t bytes); /* NULL is fine */
 
+/* The same, but large memory is promised by nobody: it counts when it is touched, so that
+ * addresses may stand for far more than the machine has. */
+void *mox_reserve_pages(size_t bytes);
+/* Huge pages, where the system has them, for those that lie wholly in [p, p + bytes): a wish. */
+void mox_want_huge_pages(void *p, size_t bytes);
+
 /* For tests: called before each allocation; returning 0 makes it fail.  NULL
  * removes it.  Process-wide; set it while no other thread allocates. */
 typedef int mox_alloc_hook(void *user, size_t bytes);

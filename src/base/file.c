@@ -59,10 +59,16 @@ mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
     return MOX_OK;
 }
 
+static void drop_map(mox_file *f)
+{
+    if (f->map && f->own) mox_free_pages(f->map, (size_t)f->size);
+    else if (f->map) munmap(f->map, (size_t)f->size);
+    f->map = NULL;
+}
+
 void mox_file_close(mox_file *f)
 {
-    if (f->map && f->fd < 0) mox_free_pages(f->map, (size_t)f->size);
-    else if (f->map) munmap(f->map, (size_t)f->size);
+    drop_map(f);
     if (f->fd >= 0) close(f->fd);
     mox_free(f->path);
     *f = MOX_FILE_CLOSED;
@@ -112,13 +118,20 @@ mox_status mox_file_map(mox_file *f, mox_err *err)
 void mox_file_want_huge_pages(const mox_file *f)
 {
 #ifdef MADV_HUGEPAGE
-    if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_HUGEPAGE);
+    if (f->map && !f->own) (void)madvise(f->map, (size_t)f->size, MADV_HUGEPAGE);
 #endif
 }
 
 void mox_file_unmap_pages(const mox_file *f)
 {
-    if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
+    if (f->map && !f->own) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
+}
+
+void mox_file_map_memory(mox_file *f, void *memory)
+{
+    drop_map(f);
+    f->map = memory;
+    f->own = true;
 }
 
 mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
@@ -132,6 +145,7 @@ mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_er
         return mox_fail_memory(err, (size_t)bytes, label);
     }
     f->size = bytes;
+    f->own = true;
     return MOX_OK;
 }
 

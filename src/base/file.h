@@ -22,6 +22,7 @@ typedef struct mox_file {
     int64_t size;
     char *path; /* owned */
     void *map;  /* whole file, or NULL */
+    bool own;   /* map is memory of our own (mox_free_pages) */
 } mox_file;
 
 #define MOX_FILE_CLOSED ((mox_file){.fd = -1})
@@ -37,6 +38,10 @@ mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files h
  * are read again. */
 void mox_file_want_huge_pages(const mox_file *f);
 void mox_file_unmap_pages(const mox_file *f);
+
+/* In place of the mapping from now on: memory of mox_reserve_pages(size) that the caller has
+ * filled with what of the file will be needed.  f owns it. */
+void mox_file_map_memory(mox_file *f, void *memory);
 
 /* Zeroed memory (on huge pages) as a file; label is its path in sentences. */
 mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err);

@@ -123,6 +123,8 @@ static mox_status bind(mox_model *m, const mox_family *family, const mox_model_o
     if (status == MOX_OK) status = bind_common(m, &b, err);
     if (status == MOX_OK)
         status = mox_binder_finish(&b, m->dims.n_layers, opts ? opts->warn : NULL, opts ? opts->warn_user : NULL, err);
+    m->tensor_use = b.used;
+    b.used = NULL;
     mox_binder_deinit(&b);
     MOX_TRY(status);
     fill_report(m);
@@ -182,6 +184,7 @@ void mox_model_close(mox_model **model)
         mox_free(m->kept);
         m->kept = next;
     }
+    mox_free(m->tensor_use);
     mox_copy_stop(&m->residency.copy);
     mox_tensors_close(&m->tensors);
     mox_config_close(&m->config);
