@@ -176,6 +176,21 @@ typedef struct mox_work {
 } mox_work;
 MOX_API void mox_context_get_work(const mox_context *c, mox_work *out);
 
+/* Memory that one expert takes in a context with expert_bytes; 0 for a model without. */
+MOX_API int64_t mox_model_expert_slot_bytes(const mox_model *m);
+
+/* What became of the experts that the steps of a context asked for; all 0 without
+ * expert_bytes. */
+typedef struct mox_expert_stats {
+    int64_t n_slots, slot_bytes;
+    int64_t hits, misses; /* asked for and there, or had to be read */
+    int64_t bytes_read;
+    int64_t waits;        /* times that a step had nothing to compute until a read ended, */
+    double wait_s;        /* and for how long in all */
+    int64_t prefetched, prefetch_used; /* experts that were read ahead, and of those, asked for */
+} mox_expert_stats;
+MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
+
 /* For measurements only: makes the sequence n tokens longer without computing them.
  * Their part of the attention cache is zero, recurrent state stays as it is and is
  * saved, so that mox_seq_cut can return here. */

@@ -29,7 +29,7 @@ static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, boo
 static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t max = c->model->dims.n_ctx_max;
-    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0)
+    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0)
         return mox_fail(err, MOX_E_ARG, "context options must not be negative");
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
@@ -160,10 +160,9 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     if (status == MOX_OK && !planning) status = open_device(c, opts, err);
     if (status == MOX_OK) status = reserve_caches(c, err);
     if (status == MOX_OK) status = reserve_sequences(c, err);
-    if (status == MOX_OK) {
-        mox_expert_store_init(&c->experts, model);
-        status = reserve_step(c, err);
-    }
+    if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
+    if (status == MOX_OK) status = reserve_step(c, err);
+    if (status == MOX_OK && c->experts.stream) c->bytes += mox_expert_stream_bytes(c->experts.stream);
     if (status != MOX_OK) mox_context_destroy(&c);
     *out = c;
     return status;
@@ -191,6 +190,7 @@ void mox_context_destroy(mox_context **context)
     mox_context *c = *context;
     if (!c) return;
     mox_dev_close(&c->dev);
+    mox_expert_store_deinit(&c->experts);
     mox_arena_deinit(&c->arena);
     if (!c->planning) {
         mox_free_pages(c->cache_memory, (size_t)c->cache_bytes);
@@ -222,6 +222,12 @@ void mox_context_get_kernels(const mox_context *c, mox_kernels *out)
                                              [MOX_PRECISION_FAST] = "fast"};
     *out = (mox_kernels){.isa = c->dev->level, .precision = precisions[c->precision],
                          .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : "f16", .n_threads = c->dev->n_threads};
+}
+
+void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
+{
+    *out = (mox_expert_stats){0};
+    if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
 }
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)

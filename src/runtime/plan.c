@@ -16,7 +16,7 @@
 #include "base/size.h"
 #include "model/dense_load.h"
 #include "runtime/context.h"
-#include "runtime/expert_place.h"
+#include "runtime/expert_stream.h"
 
 enum {
     FILE_PAGE = 4096,
@@ -24,8 +24,7 @@ enum {
     THREAD_BYTES = 256 << 10, /* stack of a thread of the pool, as far as kernels touch it */
     SAMPLER_BYTES = 20,       /* per id of the vocabulary: logits, candidates, counts */
     READERS_DEFAULT = 8,
-    READER_BYTES = 64 << 10,
-    EXPERT_TABLE_BYTES = 256, /* per expert: places, index */
+    READER_BYTES = 64 << 10, /* stack of a thread that reads */
 };
 
 typedef struct planner {
@@ -45,12 +44,6 @@ static int64_t plus(int64_t a, int64_t b)
     return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
 }
 
-static int64_t times(int64_t a, int64_t b)
-{
-    int64_t product;
-    return mox_mul_i64(a, b, &product) ? product : INT64_MAX;
-}
-
 /* ---- sizes ---- */
 
 static int64_t threads_of(const mox_context_opts *o) { return o->n_threads > 0 ? o->n_threads : mox_machine_threads(); }
@@ -62,7 +55,7 @@ static mox_status measure_weights(planner *l, mox_plan *p)
         l->mapped_bytes = plus(l->mapped_bytes, mox_ceil_div(m->tensors.files[i].size, FILE_PAGE) * FILE_PAGE);
     MOX_TRY(mox_dense_bytes(m, &l->dense_bytes, l->err));
     l->expert_bytes = m->report.bytes_experts;
-    l->slot_bytes = mox_expert_slot_bytes(m);
+    l->slot_bytes = mox_model_expert_slot_bytes(m);
     p->n_layers_moe = m->report.n_layers_moe;
     p->n_experts = m->report.n_layers_moe * m->report.n_experts;
     p->n_experts_active = m->report.n_layers_moe * m->report.n_experts_active;
@@ -81,15 +74,12 @@ static void measure_fixed(planner *l)
     l->fixed_bytes = bytes;
 }
 
-/* Beside the slots, in all contexts. */
-static int64_t stream_bytes(const planner *l, const mox_plan *p)
+/* Of threads that read experts, in all contexts. */
+static int64_t reader_bytes(const planner *l)
 {
-    int64_t bytes = 0;
-    for (int i = 0; i < l->n_contexts; i++) {
-        const int64_t n_readers = l->contexts[i].n_readers > 0 ? l->contexts[i].n_readers : READERS_DEFAULT;
-        bytes = plus(bytes, n_readers * READER_BYTES + p->n_experts * EXPERT_TABLE_BYTES);
-    }
-    return bytes;
+    int64_t n = 0;
+    for (int i = 0; i < l->n_contexts; i++) n += l->contexts[i].n_readers > 0 ? l->contexts[i].n_readers : READERS_DEFAULT;
+    return n * READER_BYTES;
 }
 
 /* ---- one way, one size of batches ---- */
@@ -101,12 +91,28 @@ static void add_up(mox_plan *p)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) p->total = plus(p->total, parts[i]);
 }
 
-/* Fills in p, with as many slots as the budget has room for, and at least one. */
+/* As many slots as fit what the rest of p leaves of the budget, and at least one. */
+static mox_status add_slots(const planner *l, mox_plan *p)
+{
+    const int64_t room = (p->budget - mox_min_i64(p->total, p->budget)) / l->n_contexts;
+    int64_t n = mox_min_i64(room / l->slot_bytes, p->n_experts), bytes;
+    for (;; n -= mox_ceil_div(bytes - room, l->slot_bytes)) { /* tables take memory beside the slots */
+        n = mox_max_i64(n, 1);
+        MOX_TRY(mox_expert_stream_measure(l->m, n * l->slot_bytes, &bytes, l->err));
+        if (n == 1 || bytes <= room) break;
+    }
+    p->slot_bytes = l->slot_bytes;
+    p->n_slots = n;
+    p->experts_bytes = bytes * l->n_contexts;
+    return MOX_OK;
+}
+
 static mox_status try_batch(const planner *l, mox_plan *p, mox_experts experts, int64_t n_batch)
 {
     p->experts = experts;
-    p->cache_bytes = p->activation_bytes = 0;
+    p->n_batch = n_batch;
     p->other_bytes = l->fixed_bytes;
+    p->dense_bytes = p->experts_bytes = p->cache_bytes = p->activation_bytes = p->slot_bytes = p->n_slots = 0;
     for (int i = 0; i < l->n_contexts; i++) {
         mox_context_opts o = l->contexts[i];
         mox_context_sizes s;
@@ -117,19 +123,14 @@ static mox_status try_batch(const planner *l, mox_plan *p, mox_experts experts, 
         p->other_bytes = plus(p->other_bytes, s.small_bytes);
         if (i == 0) p->n_ctx = s.n_ctx;
     }
-    p->n_batch = n_batch;
-    p->dense_bytes = p->experts_bytes = p->slot_bytes = p->n_slots = 0;
     if (experts == MOX_EXPERTS_RESIDENT) {
         p->experts_bytes = l->expert_bytes;
         p->dense_bytes = l->mapped_bytes - l->expert_bytes;
     } else if (experts == MOX_EXPERTS_STREAM) {
         p->dense_bytes = l->dense_bytes;
-        p->slot_bytes = l->slot_bytes;
-        p->other_bytes = plus(p->other_bytes, stream_bytes(l, p));
+        p->other_bytes = plus(p->other_bytes, reader_bytes(l));
         add_up(p);
-        const int64_t room = (p->budget - mox_min_i64(p->total, p->budget)) / (l->slot_bytes * l->n_contexts);
-        p->n_slots = mox_max_i64(1, mox_min_i64(room, p->n_experts));
-        p->experts_bytes = times(p->n_slots * l->n_contexts, l->slot_bytes);
+        MOX_TRY(add_slots(l, p));
     }
     add_up(p);
     p->fits = p->total <= p->budget;
