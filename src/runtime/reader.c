@@ -166,9 +166,8 @@ static int64_t check_job(const mox_reader *r, mox_read_job *job)
         const bool file = range->file >= 0 && range->file < r->n_files;
         if (!file || range->offset < 0 || range->bytes < 0 || range->offset > r->files[range->file].size ||
             range->bytes > r->files[range->file].size - range->offset) {
-            job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: bytes %lld to %lld are not in file %d%s%s", (int)i,
-                                   (long long)range->offset, (long long)range->offset + (long long)range->bytes, (int)range->file,
-                                   file ? ": " : "", file ? r->files[range->file].path : "");
+            job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: %lld bytes at %lld are not in file %d%s%s", (int)i,
+                                   (long long)range->bytes, (long long)range->offset, (int)range->file, file ? ": " : "", file ? r->files[range->file].path : "");
             return -1;
         }
         if (((uintptr_t)range->dst - (uint64_t)range->offset) % MOX_READ_ALIGN != 0) {
