@@ -48,6 +48,7 @@ typedef struct mox_weight_residency {
     int64_t bytes;        /* of the files; 0 for a model that was made in memory */
     int64_t bytes_copied; /* memory of the process that holds a copy */
     bool copying;         /* it grows */
+    int64_t bytes_loaded; /* dense weights that mox_model_load_dense brought into memory */
     int64_t bytes_mapped, bytes_mapped_huge; /* of all mapped files of the process that are in memory; of
                                               * those, on huge pages */
 } mox_weight_residency;

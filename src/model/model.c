@@ -211,6 +211,7 @@ void mox_model_get_residency(const mox_model *m, mox_weight_residency *out)
     *out = (mox_weight_residency){0};
     for (int32_t i = 0; i < m->tensors.n_files; i++)
         if (m->tensors.files[i].fd >= 0) out->bytes += m->tensors.files[i].size;
+    if (m->dense_only) out->bytes_loaded = m->report.bytes_total - m->report.bytes_experts;
     if (m->residency.copy) out->bytes_copied = mox_copy_bytes(m->residency.copy, &out->copying);
     mox_machine_mapped("", &out->bytes_mapped, &out->bytes_mapped_huge);
 }

@@ -226,7 +226,7 @@ static int open_against(evaluation *e, const mox_cli_session *s, const mox_cli_o
 {
     mox_err err;
     mox_context_opts opts;
-    if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
+    if (!mox_cli_context_opts(o, s->model, n_ctx, &opts)) return EXIT_USAGE;
     opts.exact = strcmp(o->v[OPT_AGAINST].text, "exact") == 0;
     opts.fast = strcmp(o->v[OPT_AGAINST].text, "fast") == 0;
     opts.kv_type = MOX_KV_DEFAULT;

@@ -66,6 +66,9 @@ const mox_cli_command mox_cli_commands[] = {
              "MMAC/tok: multiply-adds per token.  GMAC/s: that times t/s.  peak: multiply-adds from registers in "
              "the same seconds, with the instruction of the kernel level, divided by the times that the precision "
              "needs it.\n"
+             "With --experts stream also: hit, the experts that were in memory when they were asked for, in percent; "
+             "disk MB/tok and GB/s, what was read and how fast while the test ran; wait, milliseconds per token in which "
+             "there was nothing to compute until a read ended.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
@@ -209,6 +212,15 @@ static const option_def table[N_OPTIONS] = {
     [OPT_WEIGHTS] = {"weights", 0, KIND_CHOICE, "map|copy", .fallback = "map", .commands = SETTINGS,
                      .help = "use weights where the system keeps their files, or copy them in the background to memory on "
                              "huge pages: as much memory again, and faster where files are in small pages (bench says)"},
+    [OPT_EXPERTS] = {"experts", 0, KIND_CHOICE, "auto|resident|stream|mmap", .fallback = "auto", .commands = SETTINGS,
+                     .help = "where routed experts are: in memory with all other weights, read from disk as they are "
+                             "needed, or mapped and left to the system"},
+    [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
+                          .help = "slots of the expert cache, with --experts stream (default: what memory leaves)"},
+    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
+                     .help = "reads from disk under way at once, with --experts stream"},
+    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH,
+                   .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
     [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = ALL & ~VERSION,

@@ -2,6 +2,7 @@
 #include "app/cli/reply.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/describe.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/progress.h"
@@ -106,6 +107,8 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
     *stats = (mox_cli_stats){.n_prompt = prompt->tokens.n, .seed = settings->sampling.seed};
     const int code = check_fits(s, prompt->tokens.n);
     if (code != EXIT_OK) return code;
+    mox_expert_stats before;
+    mox_context_get_expert_stats(s->context, &before);
     const double started = mox_clock_now();
     mox_status status = compute_prompt(s, prompt, sink->quiet, stats, &err);
     stats->prompt_s = mox_clock_now() - started;
@@ -116,6 +119,8 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
         status = *turn ? mox_turn_end(*turn, MOX_STOP_CANCELLED, &err) : MOX_OK;
     }
     stats->generate_s = mox_clock_now() - started - stats->prompt_s;
+    mox_context_get_expert_stats(s->context, &stats->experts);
+    stats->experts = mox_cli_experts_since(&stats->experts, &before);
     if (*turn) {
         (void)mox_turn_tokens(*turn, &stats->n_reply);
         stats->n_thinking = mox_turn_thinking_tokens(*turn);
@@ -144,13 +149,15 @@ void mox_cli_say_stats(const mox_cli_stats *s)
 {
     char cached[48] = "";
     if (s->n_cached > 0) (void)snprintf(cached, sizeof cached, " (cached %lld)", (long long)s->n_cached);
+    char experts[MOX_CLI_DESCRIPTION];
+    mox_cli_describe_experts(&s->experts, s->n_computed + s->n_reply - (s->n_reply > 0), experts);
     if (s->n_cached + s->n_computed < s->n_prompt)
-        mox_cli_say("prompt %lld of %lld tok %.2fs %.1f t/s%s", (long long)(s->n_cached + s->n_computed), (long long)s->n_prompt,
-                    s->prompt_s, rate(s->n_computed, s->prompt_s), cached);
+        mox_cli_say("prompt %lld of %lld tok %.2fs %.1f t/s%s%s", (long long)(s->n_cached + s->n_computed), (long long)s->n_prompt,
+                    s->prompt_s, rate(s->n_computed, s->prompt_s), cached, experts);
     else
-        mox_cli_say("prompt %lld tok %.2fs %.1f t/s%s | gen %lld tok %.2fs %.1f t/s | ttft %.2fs", (long long)s->n_prompt,
+        mox_cli_say("prompt %lld tok %.2fs %.1f t/s%s | gen %lld tok %.2fs %.1f t/s | ttft %.2fs%s", (long long)s->n_prompt,
                     s->prompt_s, rate(s->n_computed, s->prompt_s), cached, (long long)s->n_reply, s->generate_s,
-                    generate_rate(s), s->first_token_s);
+                    generate_rate(s), s->first_token_s, experts);
 }
 
 void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
@@ -176,4 +183,5 @@ void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
         mox_cli_put_json_real(timings[i].value);
     }
     mox_cli_putf("}");
+    if (s->experts.n_slots > 0) mox_cli_put_experts_json(&s->experts);
 }

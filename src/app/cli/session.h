@@ -22,6 +22,8 @@ typedef struct mox_cli_session {
 /* Finds the folder.  The others need it first. */
 int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o);
+/* Part of it: with --experts stream, the weights that are no experts come into memory. */
+int mox_cli_session_load(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_tokenizer(mox_cli_session *s);
 /* Needs the tokenizer. */
 int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o);
@@ -30,8 +32,8 @@ int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx);
 void mox_cli_session_close(mox_cli_session *s);
 
-/* The options' settings for a context; false, and said, when there is no such device. */
-bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out);
+/* The options' settings for a context of the model; false, and said, when there is no such device. */
+bool mox_cli_context_opts(const mox_cli_options *o, const mox_model *m, int64_t n_ctx, mox_context_opts *out);
 
 /* Appends the ids of text, with --special in force. */
 int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, const char *text, size_t n,
