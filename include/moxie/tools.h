@@ -110,6 +110,7 @@ MOX_API mox_status mox_model_open_shape(mox_model **out, const char *name, mox_e
 typedef struct mox_plan_opts {
     int64_t ram_bytes;   /* the budget; 0 = 80 % of what is available now */
     mox_experts experts; /* AUTO: all of them resident if that fits, else streamed */
+    int64_t n_slots;     /* streamed: so many slots; 0 = as many as fit.  Makes AUTO stream */
     const mox_context_opts *context; /* NULL: the defaults */
     const mox_context_opts *second;  /* a second context beside it; NULL: there is none */
     int64_t extra_bytes; /* what the caller will take for itself, beyond what it has now */
@@ -119,7 +120,7 @@ typedef struct mox_plan {
     mox_experts experts;   /* as decided: never AUTO */
     bool fits;             /* otherwise the rest describes the smallest run there could be */
     int64_t budget;        /* INT64_MAX: there is no limit */
-    int64_t available;     /* of this machine, now; INT64_MAX: it does not say */
+    int64_t available;     /* now, what the process has already included; INT64_MAX: nobody says */
     int64_t least_budget;  /* the smallest that fits */
     /* what takes memory, in all of the two contexts; the sum is total */
     int64_t dense_bytes;   /* weights that are no routed experts, and the rest of mapped files */

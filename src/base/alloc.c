@@ -38,6 +38,13 @@ static void *counted(void *p)
 
 int64_t mox_alloc_live(void) { return atomic_load_explicit(&live, memory_order_relaxed); }
 
+void mox_alloc_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 /* ---- the heap ---- */
 
 void *mox_alloc(size_t bytes)

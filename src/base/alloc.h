@@ -30,6 +30,9 @@ void mox_want_huge_pages(void *p, size_t bytes);
  * what the allocator puts around it.  Large memory is not counted. */
 int64_t mox_alloc_live(void);
 
+/* Gives what is free of the heap back to the system, as far as it can. */
+void mox_alloc_trim(void);
+
 /* For tests: called before each allocation; returning 0 makes it fail.  NULL
  * removes it.  Process-wide; set it while no other thread allocates. */
 typedef int mox_alloc_hook(void *user, size_t bytes);

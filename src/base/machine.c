@@ -255,6 +255,16 @@ int64_t mox_machine_memory(const char *root)
     return left;
 }
 
+int64_t mox_machine_own(const char *root)
+{
+    char path[PATH_ROOM], text[TEXT_ROOM];
+    long long all, resident, shared;
+    int64_t bytes;
+    (void)snprintf(path, sizeof path, "%s/proc/self/statm", root);
+    if (!mox_file_peek(path, text, sizeof text) || sscanf(text, "%lld %lld %lld", &all, &resident, &shared) != 3) return 0;
+    return shared >= 0 && resident >= shared && mox_mul_i64(resident - shared, sysconf(_SC_PAGESIZE), &bytes) ? bytes : 0;
+}
+
 /* "some avg10=1.25 avg60=..." */
 static double read_pressure(const char *text)
 {

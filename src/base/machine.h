@@ -42,6 +42,9 @@ void mox_machine_nodes(const char *root, mox_id_set *out);
  * where file pages that it could drop count as left.  INT64_MAX when the system does not
  * say. */
 int64_t mox_machine_memory(const char *root);
+/* Memory of the process that is nobody else's: not files that it maps.  0 when the system
+ * does not say. */
+int64_t mox_machine_own(const char *root);
 /* Percent of the last ten seconds in which somebody waited for memory: the worse of the
  * whole system and the control groups (version 2) of the process; 0 when nobody says. */
 double mox_machine_pressure(const char *root);

@@ -5,6 +5,9 @@
  * The heap that is in use when the plan is made (tokenizer, template, headers) is counted
  * as it is; what cannot be counted has the constants below.
  *
+ * Memory that the process has already is part of what it may have: a plan that is made
+ * again when everything is loaded comes to the same result.
+ *
  * A plan is a way of having the experts and a size of batches.  Ways are tried from the
  * fastest to the smallest, and in each of them batches are halved until it fits, so the
  * smallest budget is simply the total of the smallest plan.  The length of the context
@@ -91,15 +94,16 @@ static void add_up(mox_plan *p)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) p->total = plus(p->total, parts[i]);
 }
 
-/* As many slots as fit what the rest of p leaves of the budget, and at least one. */
+/* As many slots as were asked for, or as fit what the rest of p leaves of the budget, and
+ * at least one. */
 static mox_status add_slots(const planner *l, mox_plan *p)
 {
     const int64_t room = (p->budget - mox_min_i64(p->total, p->budget)) / l->n_contexts;
-    int64_t n = mox_min_i64(room / l->slot_bytes, p->n_experts), bytes;
+    int64_t n = mox_min_i64(l->o->n_slots > 0 ? l->o->n_slots : room / l->slot_bytes, p->n_experts), bytes;
     for (;; n -= mox_ceil_div(bytes - room, l->slot_bytes)) { /* tables take memory beside the slots */
         n = mox_max_i64(n, 1);
         MOX_TRY(mox_expert_stream_measure(l->m, n * l->slot_bytes, &bytes, l->err));
-        if (n == 1 || bytes <= room) break;
+        if (n == 1 || bytes <= room || l->o->n_slots > 0) break;
     }
     p->slot_bytes = l->slot_bytes;
     p->n_slots = n;
@@ -140,7 +144,7 @@ static mox_status try_batch(const planner *l, mox_plan *p, mox_experts experts, 
 /* With fewer slots than this, one set of experts cannot load while another computes. */
 static int64_t wanted_slots(const planner *l, const mox_plan *p)
 {
-    return mox_min_i64(2 * l->m->report.n_experts_active, p->n_experts);
+    return mox_min_i64(l->o->n_slots > 0 ? 1 : 2 * l->m->report.n_experts_active, p->n_experts);
 }
 
 /* One way with the largest batch that fits, or the smallest there is. */
@@ -155,34 +159,43 @@ static mox_status try_way(const planner *l, mox_plan *p, mox_experts experts)
 
 /* ---- the choice ---- */
 
-/* The ways that the options leave, fastest first. */
-static int list_ways(const planner *l, const mox_plan *p, mox_experts out[2])
+/* Why experts cannot be streamed, or NULL. */
+static const char *no_stream(const planner *l, const mox_plan *p)
 {
-    int n = 0;
-    if (l->o->experts != MOX_EXPERTS_AUTO) {
-        out[n++] = l->o->experts;
-        return n;
-    }
-    out[n++] = MOX_EXPERTS_RESIDENT;
-    if (p->n_experts > 0 && !l->m->residency.copy) out[n++] = MOX_EXPERTS_STREAM;
-    return n;
+    const mox_model *m = l->m;
+    if (p->n_experts == 0) return "this model has no routed experts that could be streamed";
+    if (m->residency.copy) return "weights that are copied as a whole cannot be streamed as well";
+    for (int32_t i = 0; i < m->tensors.n_files && !m->shape_only; i++)
+        if (m->tensors.files[i].fd < 0) return "a model that was made in memory has no file that experts could be read from";
+    return NULL;
 }
 
-static mox_status check_ways(const planner *l, const mox_plan *p)
+/* The ways that the options and the model leave, fastest first. */
+static mox_status list_ways(const planner *l, const mox_plan *p, mox_experts out[2], int *n)
 {
-    const mox_experts asked = l->o->experts;
+    mox_experts asked = l->o->experts;
+    const char *problem = no_stream(l, p);
+    *n = 0;
     if (asked < MOX_EXPERTS_AUTO || asked > MOX_EXPERTS_MMAP)
         return mox_fail(l->err, MOX_E_ARG, "experts: %d is no way of having them", (int)asked);
-    if (asked != MOX_EXPERTS_STREAM) return MOX_OK;
-    if (p->n_experts == 0) return mox_fail(l->err, MOX_E_ARG, "this model has no routed experts that could be streamed");
-    if (l->m->residency.copy) return mox_fail(l->err, MOX_E_ARG, "weights that are copied as a whole cannot be streamed as well");
+    if (asked == MOX_EXPERTS_AUTO && (l->o->n_slots > 0 || l->m->dense_only)) asked = MOX_EXPERTS_STREAM;
+    if (asked != MOX_EXPERTS_STREAM && (l->o->n_slots > 0 || l->m->dense_only))
+        return mox_fail(l->err, MOX_E_ARG, "slots are for experts that are streamed");
+    if (asked == MOX_EXPERTS_STREAM && problem) return mox_fail(l->err, MOX_E_ARG, "%s", problem);
+    if (asked != MOX_EXPERTS_AUTO) {
+        out[(*n)++] = asked;
+        return MOX_OK;
+    }
+    out[(*n)++] = MOX_EXPERTS_RESIDENT;
+    if (!problem) out[(*n)++] = MOX_EXPERTS_STREAM;
     return MOX_OK;
 }
 
 static mox_status choose(const planner *l, mox_plan *p)
 {
     mox_experts ways[2];
-    const int n = list_ways(l, p, ways);
+    int n;
+    MOX_TRY(list_ways(l, p, ways, &n));
     mox_plan best = {0}, least = {0};
     for (int i = 0; i < n; i++) {
         mox_plan tried = *p;
@@ -215,8 +228,9 @@ static mox_status begin(planner *l, mox_plan *p)
 
 mox_status mox_plan_make_at(const char *root, mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err)
 {
-    *out = (mox_plan){.available = mox_machine_memory(root)};
-    if (opts->ram_bytes < 0) return mox_fail(err, MOX_E_ARG, "a budget of %lld bytes is negative", (long long)opts->ram_bytes);
+    *out = (mox_plan){.available = plus(mox_machine_memory(root), mox_machine_own(root))};
+    if (opts->ram_bytes < 0 || opts->n_slots < 0) return mox_fail(err, MOX_E_ARG, "a budget of %lld bytes and %lld slots: neither can be negative",
+                        (long long)opts->ram_bytes, (long long)opts->n_slots);
     planner l = {.m = m, .o = opts, .err = err};
     if (opts->context) l.contexts[0] = *opts->context;
     l.n_contexts = 1;
@@ -224,7 +238,6 @@ mox_status mox_plan_make_at(const char *root, mox_plan *out, const mox_model *m,
     if (opts->ram_bytes > 0) out->budget = opts->ram_bytes;
     else out->budget = out->available == INT64_MAX ? INT64_MAX : out->available / 10 * 8;
     MOX_TRY(begin(&l, out));
-    MOX_TRY(check_ways(&l, out));
     measure_fixed(&l);
     return choose(&l, out);
 }

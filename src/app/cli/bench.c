@@ -9,6 +9,7 @@
 
 #include "app/cli/commands.h"
 #include "app/cli/describe.h"
+#include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/progress.h"
@@ -154,8 +155,10 @@ static int open_run(bench *b, int threads)
 {
     mox_err err;
     mox_context_opts opts;
-    if (!mox_cli_context_opts(b->o, b->s.model, b->n_ctx, &opts)) return EXIT_USAGE;
+    if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
     opts.n_threads = threads;
+    const int code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes());
+    if (code != EXIT_OK) return code;
     opts.trace = b->trace.out.fd >= 0 ? mox_cli_trace_layer : NULL;
     opts.trace_user = &b->trace;
     if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
@@ -294,7 +297,6 @@ static int open_model(bench *b)
     int code;
     if (synthetic) code = open_synthetic(b, synthetic);
     else code = mox_cli_session_find(&b->s, b->o);
-    if (code == EXIT_OK && synthetic) code = mox_cli_session_load(&b->s, b->o);
     if (code == EXIT_OK && !synthetic) code = mox_cli_session_open_model(&b->s, b->o);
     if (code == EXIT_OK) code = await_copy(b);
     if (code != EXIT_OK) return code;

@@ -61,6 +61,8 @@ typedef enum option_id {
     OPT_THREADS,
     OPT_PIN,
     OPT_WEIGHTS,
+    OPT_RAM,
+    OPT_DISK,
     OPT_EXPERTS,
     OPT_EXPERT_SLOTS,
     OPT_READERS,
@@ -81,7 +83,7 @@ typedef enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_ENVIRONMENT, FROM_
 typedef struct option_value {
     option_source source;
     bool on;          /* switches */
-    int64_t number;   /* whole numbers */
+    int64_t number;   /* whole numbers; bytes */
     double real;      /* other numbers */
     const char *text; /* texts, choices and lists; borrowed from argv or the environment */
     const char *texts[MOX_CLI_LIST]; /* of options that may be given several times */
