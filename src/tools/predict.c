@@ -1,21 +1,22 @@
 /* tools/predict.c -- from a plan and the speeds of a machine to rates of tokens.
  *
  * Experts are asked for layer by layer, again and again.  With p_i the chance that a step
- * (one token, or a batch) needs expert i of a layer, a cache in which the least recently
- * used one gives way holds what was needed in the last T steps, for the T that fills it:
+ * (one token, or a batch) needs expert i of a layer, m steps need
  *
- *     sum over all experts of 1 - (1 - p_i)^T  =  slots
+ *     sum over all experts of 1 - (1 - p_i)^m
  *
- * and an expert is found with a chance of 1 - (1 - p_i)^T.  A cache that does not even hold
- * what one step needs (T < 1) has thrown everything of a layer away when its turn comes
- * again, and finds nothing.
+ * different ones on average.  Where the least recently used one gives way, an expert that
+ * was last needed m steps ago is found if no more than the slots were needed since.  Their
+ * number varies like a sum of independent choices, less what is certain: that a step needs
+ * so many of a layer.  When not even one step fits, everything of a layer is gone when its
+ * turn comes again, and nothing is found.
  *
  * Refuses nothing: what is not known is 0. */
 #include "moxie/tools.h"
 
 #include <math.h>
 
-enum { MOST_EXPERTS = 1 << 16, ROUNDS = 100 };
+enum { MOST_EXPERTS = 1 << 16, MOST_STEPS = 1 << 15, ROUNDS = 100 };
 
 /* Chances of the experts of one layer, by rank. */
 typedef struct popularity {
@@ -56,16 +57,40 @@ static popularity popularity_of(int64_t n, int64_t k, double zipf)
     return q;
 }
 
-/* Of what steps of so many tokens need, the part that is found in slots for each layer;
- * *needed: experts that a step needs in one layer. */
-static double hits(const popularity *q, double slots, double tokens, double *needed)
+/* Of the experts of one layer, what m steps need and what was needed m steps ago and not
+ * since, both on average; *variance: of the former. */
+static void window(const popularity *q, double tokens, int64_t m, double *needed, double *variance, double *returning)
 {
-    *needed = sum_chances(q, tokens);
-    if (slots >= (double)q->n) return 1.0;
-    if (*needed >= slots) return 0.0;
-    const double window = solve(sum_chances, q, slots, tokens, 1e9 * tokens);
+    double sum = 0.0, spread = 0.0, shared = 0.0, single = 0.0, back = 0.0;
+    for (int64_t i = 1; i <= q->n; i++) {
+        const double p = chance(q, i, tokens), missed = 1.0 - chance(q, i, (double)m * tokens);
+        const double missed_since = 1.0 - chance(q, i, (double)(m - 1) * tokens);
+        sum += 1.0 - missed;
+        spread += missed * (1.0 - missed);
+        shared += p * missed;
+        single += p * (1.0 - p);
+        back += p * p * missed_since;
+    }
+    *needed = sum;
+    *variance = single > 0.0 ? fmax(0.0, spread - (double)m * shared * shared / single) : 0.0;
+    *returning = back;
+}
+
+/* Of what steps of so many tokens need, the part that is found in slots for all layers;
+ * *needed: experts that a step needs in one layer. */
+static double hits(const popularity *q, double slots, double layers, double tokens, double *needed)
+{
     double found = 0.0;
-    for (int64_t i = 1; i <= q->n; i++) found += chance(q, i, tokens) * chance(q, i, window);
+    *needed = sum_chances(q, tokens);
+    if (slots >= layers * (double)q->n) return 1.0;
+    for (int64_t m = 1; m <= MOST_STEPS; m++) {
+        double mean, variance, returning;
+        window(q, tokens, m, &mean, &variance, &returning);
+        const double room = slots + 0.5 - layers * mean, deviation = sqrt(layers * variance);
+        const double fits = deviation > 0.0 ? 0.5 * erfc(-room / (deviation * sqrt(2.0))) : room > 0.0;
+        found += fits * returning;
+        if (fits < 1e-6) break;
+    }
     return found / *needed;
 }
 
@@ -80,8 +105,8 @@ static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double 
         const double each = (double)p->expert_bytes_all / (double)p->n_experts;
         const popularity q =
             popularity_of(p->n_experts / p->n_layers_moe, p->n_experts_active / p->n_layers_moe, m->zipf);
-        const double slots = (double)(p->experts == MOX_EXPERTS_STREAM ? p->n_slots : p->n_experts) / layers;
-        *hit_rate = hits(&q, slots, tokens, &needed);
+        const double slots = (double)(p->experts == MOX_EXPERTS_STREAM ? p->n_slots : p->n_experts);
+        *hit_rate = hits(&q, slots, layers, tokens, &needed);
         *disk = layers * needed * (1.0 - *hit_rate) * (double)p->slot_bytes;
         bytes += layers * needed * each;
     }
