@@ -126,26 +126,28 @@ static void the_least_budget_is_exact(void **state)
 static void more_memory_is_never_worse(void **state)
 {
     (void)state;
-    const int64_t all = plan_of(models[0], (mox_plan_opts){0}).total;
-    mox_plan before = {0};
-    bool streamed = false, resident = false, shrunk = false;
-    for (int64_t ram = all / 4; ram <= all + 2 * MB; ram += 100000) {
-        const mox_plan p = plan_of(models[0], (mox_plan_opts){.ram_bytes = ram});
-        assert_true(p.fits || !before.fits);
-        if (before.fits && before.experts == p.experts && before.n_batch == p.n_batch) assert_true(p.n_slots >= before.n_slots);
-        if (before.fits && before.experts == p.experts) assert_true(p.n_batch >= before.n_batch);
-        if (before.fits && before.experts == MOX_EXPERTS_RESIDENT) assert_int_equal(p.experts, MOX_EXPERTS_RESIDENT);
-        if (p.fits && p.experts == MOX_EXPERTS_STREAM && p.n_batch > 1) assert_true(p.n_slots >= 2 * models[0]->report.n_experts_active);
-        streamed |= p.fits && p.experts == MOX_EXPERTS_STREAM;
-        resident |= p.experts == MOX_EXPERTS_RESIDENT && p.fits;
-        shrunk |= p.fits && p.n_batch < p.n_batch_wanted;
-        before = p;
+    static const mox_experts modes[] = {MOX_EXPERTS_AUTO, MOX_EXPERTS_STREAM};
+    for (int i = 0; i < 2; i++) {
+        mox_plan before = {0};
+        bool shrunk = false, few = false;
+        for (int64_t ram = 5LL * MB; ram <= 60LL * MB; ram += 100000) {
+            const mox_plan p = plan_of(models[0], (mox_plan_opts){.ram_bytes = ram, .experts = modes[i]});
+            assert_true(p.fits || !before.fits);
+            if (before.fits) {
+                assert_true(p.n_batch >= before.n_batch || p.experts != before.experts);
+                assert_true(p.n_slots >= before.n_slots || p.n_batch > before.n_batch || p.experts != before.experts);
+                assert_true(before.experts != MOX_EXPERTS_RESIDENT || p.experts == MOX_EXPERTS_RESIDENT);
+            }
+            if (p.fits && p.experts == MOX_EXPERTS_STREAM && p.n_batch > 1) /* slots come before long batches */
+                assert_true(p.n_slots >= 2 * models[0]->report.n_experts_active);
+            shrunk |= p.fits && p.n_batch < p.n_batch_wanted;
+            few |= p.fits && p.n_slots < p.n_experts;
+            before = p;
+        }
+        assert_true(before.fits && shrunk && few && before.n_batch == 512);
+        assert_int_equal(before.experts, i == 0 ? MOX_EXPERTS_RESIDENT : MOX_EXPERTS_STREAM);
+        assert_true(before.n_slots == (i == 0 ? 0 : before.n_experts)); /* a slot for every expert, and no more */
     }
-    assert_true(resident && shrunk && before.n_batch == 512);
-    /* With all the memory that it could use a stream has a slot for every expert, and no more. */
-    const mox_plan whole = plan_of(models[0], (mox_plan_opts){.ram_bytes = 1LL << 40, .experts = MOX_EXPERTS_STREAM});
-    assert_true(whole.n_slots == whole.n_experts && whole.n_experts == 128);
-    (void)streamed;
 }
 
 /* ---- against what is really reserved ---- */

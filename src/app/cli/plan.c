@@ -166,6 +166,13 @@ static void json_real(const char *name, double x, bool known)
     else mox_cli_putf("null");
 }
 
+static void json_limit(const char *name, int64_t bytes)
+{
+    mox_cli_putf(", \"%s\": ", name);
+    if (bytes < INT64_MAX) mox_cli_putf("%lld", (long long)bytes);
+    else mox_cli_putf("null");
+}
+
 static void print_json(const planning *g)
 {
     const mox_plan *p = &g->plan;
@@ -184,8 +191,8 @@ static void print_json(const planning *g)
     mox_cli_putf(", \"experts\": \"%s\", \"fits\": %s", mode_name(p->experts), p->fits ? "true" : "false");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
-    json_real("budget", (double)p->budget, p->budget < INT64_MAX);
-    json_real("available", (double)p->available, p->available < INT64_MAX);
+    json_limit("budget", p->budget);
+    json_limit("available", p->available);
     json_real("read_bytes_per_s", g->machine.read_bytes_per_s, g->machine.read_bytes_per_s > 0.0);
     json_real("macs_per_s", g->machine.macs_per_s, g->machine.macs_per_s > 0.0);
     json_real("disk_bytes_per_s", g->machine.disk_bytes_per_s, g->machine.disk_bytes_per_s > 0.0);
