@@ -91,6 +91,17 @@ MOX_API mox_status mox_model_open(mox_model **out, const char *dir, const mox_mo
                                   mox_err *err);
 MOX_API void mox_model_close(mox_model **m);
 
+/* Where routed experts are while steps run: chosen by size; mapped whole; read into a part
+ * of the memory as they are needed; mapped, and left to the system. */
+typedef enum mox_experts { MOX_EXPERTS_AUTO = 0, MOX_EXPERTS_RESIDENT, MOX_EXPERTS_STREAM, MOX_EXPERTS_MMAP } mox_experts;
+
+/* For contexts that read experts as they need them (expert_bytes): loads all other weights
+ * into memory and gives up the mappings of the files, so that the process takes no more
+ * than that.  Before any context exists; all of them need expert_bytes afterwards.
+ * progress (bytes done, bytes in all) may be NULL.  On failure the model is as it was. */
+MOX_API mox_status mox_model_load_dense(mox_model *m, void (*progress)(void *user, int64_t n_done, int64_t n_total),
+                                        void *user, mox_err *err);
+
 typedef struct mox_model_info {
     const char *family; /* lives as long as the model */
     int64_t n_vocab;
@@ -118,6 +129,9 @@ typedef struct mox_context mox_context;
 
 typedef enum mox_kv_type { MOX_KV_DEFAULT = 0, MOX_KV_F32, MOX_KV_F16, MOX_KV_Q8 } mox_kv_type;
 
+/* Called inside a step for each layer of routed experts, with those that its batch needs. */
+typedef void mox_trace_fn(void *user, int32_t layer, const int32_t *ids, int64_t n);
+
 typedef struct mox_context_opts {
     int64_t n_ctx;         /* positions per sequence; 0 = model maximum, at most 4096 */
     int32_t n_seqs;        /* sequences alive at once; 0 = 1 */
@@ -129,6 +143,14 @@ typedef struct mox_context_opts {
     bool fast;             /* 8-bit activations: faster, and less exact; not with exact */
     mox_kv_type kv_type;   /* default: f32 when exact, else f16; q8: 8 bits in blocks of 32 with a scale */
     const char *isa;       /* kernel level by name; NULL = the best there is */
+    int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
+                            * are needed; 0 = they are used where the model has them */
+    int32_t n_readers;     /* reads under way at once; 0 = 8 */
+    bool buffered;         /* they go through the system's page cache */
+    mox_trace_fn *trace;   /* may be NULL */
+    void *trace_user;
+    mox_warn_fn *warn;     /* NULL: warnings are dropped */
+    void *warn_user;
 } mox_context_opts;
 
 /* The model must outlive the context.  All memory is reserved here: a step

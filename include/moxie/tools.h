@@ -59,6 +59,7 @@ typedef struct mox_weight_residency {
     int64_t bytes;        /* of the files; 0 for a model that was made in memory */
     int64_t bytes_copied; /* memory of the process that holds a copy */
     bool copying;         /* it grows */
+    int64_t bytes_loaded; /* dense weights that mox_model_load_dense brought into memory */
     int64_t bytes_mapped, bytes_mapped_huge; /* of all mapped files of the process that are in memory; of
                                               * those, on huge pages */
 } mox_weight_residency;
@@ -107,6 +108,74 @@ MOX_API mox_status mox_synth_write(const char *name, const char *dir, const mox_
 MOX_API mox_status mox_model_open_synthetic(mox_model **out, const char *name, const mox_synth_opts *opts,
                                             mox_err *err);
 
+/* Its shape alone: can be inspected and planned for, but contexts refuse it. */
+MOX_API mox_status mox_model_open_shape(mox_model **out, const char *name, mox_err *err);
+
+/* ---- memory ----
+ *
+ * A plan says, before anything large is allocated, where everything would go and whether it
+ * fits a budget.  What it counts is what the process has in memory, files that it maps
+ * included; only experts that are left to the system (MOX_EXPERTS_MMAP, where no weight is
+ * counted) are outside of it. */
+
+typedef struct mox_plan_opts {
+    int64_t ram_bytes;   /* the budget; 0 = 80 % of what is available now */
+    mox_experts experts; /* AUTO: all of them resident if that fits, else streamed */
+    int64_t n_slots;     /* streamed: so many slots; 0 = as many as fit.  Makes AUTO stream */
+    const mox_context_opts *context; /* NULL: the defaults */
+    const mox_context_opts *second;  /* a second context beside it; NULL: there is none */
+    int64_t extra_bytes; /* what the caller will take for itself, beyond what it has now */
+} mox_plan_opts;
+
+typedef struct mox_plan {
+    mox_experts experts;   /* as decided: never AUTO */
+    bool fits;             /* otherwise the rest describes the smallest run there could be */
+    int64_t budget;        /* INT64_MAX: there is no limit */
+    int64_t available;     /* now, what the process has already included; INT64_MAX: nobody says */
+    int64_t least_budget;  /* the smallest that fits */
+    /* what takes memory, in all of the two contexts; the sum is total */
+    int64_t dense_bytes;   /* weights that are no routed experts, and the rest of mapped files */
+    int64_t experts_bytes; /* resident: all of them; streamed: the slots */
+    int64_t copy_bytes;    /* of the files, for MOX_WEIGHTS_COPY */
+    int64_t cache_bytes;   /* attention caches, recurrent states and their checkpoints */
+    int64_t activation_bytes;
+    int64_t other_bytes;   /* program, tokenizer, timelines, logits, threads, the caller's own */
+    int64_t total;
+    /* experts */
+    int64_t n_experts, n_experts_active; /* of all layers: there are, and used by one token */
+    int64_t expert_bytes_all;            /* of all of them */
+    int64_t slot_bytes, n_slots;         /* streamed: per context; 0 otherwise */
+    int64_t n_layers_moe;
+    /* the context */
+    int64_t n_ctx, n_batch;
+    int64_t n_batch_wanted; /* more than n_batch: it had to shrink */
+    /* what computing takes */
+    int64_t token_bytes;  /* read from memory for one token at the beginning of a context, experts left out */
+    int64_t token_macs;   /* multiply-adds of one token */
+} mox_plan;
+
+/* MOX_OK also when it does not fit. */
+MOX_API mox_status mox_plan_make(mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err);
+
+/* How fast a machine is, and how unevenly experts are asked for. */
+typedef struct mox_plan_machine {
+    double read_bytes_per_s; /* from memory */
+    double macs_per_s;
+    double disk_bytes_per_s; /* 0 = unknown */
+    double zipf;             /* the i-th most popular expert of a layer is chosen with a weight of
+                              * 1 / i^zipf; 0: all alike, which is the worst case */
+} mox_plan_machine;
+
+/* Rates of tokens, 0 = unknown.  Reading the disk and computing are taken to follow each
+ * other, and computing to be as fast as the machine can read or multiply. */
+typedef struct mox_plan_speed {
+    double hit_rate;       /* of experts while generating, with the least recently used one giving way */
+    double decode_per_s;   /* tokens, at the beginning of a context */
+    double prefill_per_s;  /* tokens of a prompt of many batches */
+    double disk_bytes_per_token; /* while generating */
+} mox_plan_speed;
+MOX_API void mox_plan_predict(const mox_plan *p, const mox_plan_machine *machine, mox_plan_speed *out);
+
 /* ---- measuring ---- */
 
 /* What the steps of a context had to do at least, counted while they ran. */
@@ -120,6 +189,21 @@ typedef struct mox_work {
 } mox_work;
 MOX_API void mox_context_get_work(const mox_context *c, mox_work *out);
 
+/* Memory that one expert takes in a context with expert_bytes; 0 for a model without. */
+MOX_API int64_t mox_model_expert_slot_bytes(const mox_model *m);
+
+/* What became of the experts that the steps of a context asked for; all 0 without
+ * expert_bytes. */
+typedef struct mox_expert_stats {
+    int64_t n_slots, slot_bytes;
+    int64_t hits, misses; /* asked for and there, or had to be read */
+    int64_t bytes_read;
+    int64_t waits;        /* times that a step had nothing to compute until a read ended, */
+    double wait_s;        /* and for how long in all */
+    int64_t prefetched, prefetch_used; /* experts that were read ahead, and of those, asked for */
+} mox_expert_stats;
+MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
+
 /* For measurements only: makes the sequence n tokens longer without computing them.
  * Their part of the attention cache is zero, recurrent state stays as it is and is
  * saved, so that mox_seq_cut can return here. */
@@ -129,12 +213,26 @@ MOX_API mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err);
 typedef struct mox_probe mox_probe;
 MOX_API mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_err *err);
 MOX_API void mox_probe_destroy(mox_probe **p);
+MOX_API int64_t mox_probe_bytes(void); /* memory that a probe takes */
 /* Bytes per second that all threads together read from memory; some milliseconds. */
 MOX_API double mox_probe_read(mox_probe *p);
 /* Multiply-adds per second of the instruction that products use, from registers, and
  * divided by the times that the precision needs it; some milliseconds. */
 MOX_API double mox_probe_macs(mox_probe *p);
 MOX_API const char *mox_probe_instruction(const mox_probe *p); /* static storage */
+
+/* How a disk is read best, and how fast that is. */
+typedef struct mox_disk_speed {
+    bool direct;         /* around the page cache; false: the file system refuses that, and the speed is
+                          * that of the page cache */
+    bool uring;          /* by io_uring, not by threads */
+    int32_t n_at_once;   /* reads under way: threads, or the depth of io_uring */
+    int64_t piece_bytes; /* longer ranges are cut into pieces of at most this */
+    double bytes_per_s;
+} mox_disk_speed;
+/* Reads ranges of read_bytes at random places of the model's files, for about two seconds.
+ * MOX_E_UNSUPPORTED for a model that was made in memory. */
+MOX_API mox_status mox_disk_probe(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, mox_err *err);
 
 #ifdef __cplusplus
 }

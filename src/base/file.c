@@ -7,6 +7,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __linux__
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,16 +27,12 @@ void mox_io_set_hook(mox_io_hook *hook, void *user)
     io_hook_user = user;
 }
 
-/* The errno that a test wants to see here, or 0. */
-static int injected(const char *path, const char *what)
-{
-    return io_hook ? io_hook(io_hook_user, path, what) : 0;
-}
+int mox_io_injected(const char *path, const char *what) { return io_hook ? io_hook(io_hook_user, path, what) : 0; }
 
 mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
 {
     *f = MOX_FILE_CLOSED;
-    int failure = injected(path, "open");
+    int failure = mox_io_injected(path, "open");
     if (!failure) {
         f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not block */
         if (f->fd < 0) failure = errno;
@@ -50,6 +50,7 @@ mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
         mox_file_close(f);
         return mox_fail(err, MOX_E_FORMAT, "%s: not a regular file", path);
     }
+    (void)fcntl(f->fd, F_SETFL, 0); /* only the open must not block */
     f->size = (int64_t)st.st_size;
     f->path = mox_strdup(path);
     if (!f->path) {
@@ -59,13 +60,33 @@ mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
     return MOX_OK;
 }
 
+static void drop_map(mox_file *f)
+{
+    if (f->map && f->own) mox_free_pages(f->map, (size_t)f->size);
+    else if (f->map) munmap(f->map, (size_t)f->size);
+    f->map = NULL;
+}
+
 void mox_file_close(mox_file *f)
 {
-    if (f->map && f->fd < 0) mox_free_pages(f->map, (size_t)f->size);
-    else if (f->map) munmap(f->map, (size_t)f->size);
+    drop_map(f);
     if (f->fd >= 0) close(f->fd);
     mox_free(f->path);
     *f = MOX_FILE_CLOSED;
+}
+
+int64_t mox_file_read_some(const mox_file *f, int64_t offset, void *dst, size_t bytes)
+{
+    if (f->fd < 0) {
+        const int64_t n = mox_min_i64((int64_t)bytes, mox_max_i64(f->size - offset, 0));
+        if (n > 0) memcpy(dst, (const char *)f->map + offset, (size_t)n);
+        return n;
+    }
+    const int said = mox_io_injected(f->path, "read");
+    if (said > 0) return -said;
+    const ssize_t n = pread(f->fd, dst, bytes, (off_t)offset);
+    if (n < 0) return -errno;
+    return said < 0 ? mox_min_i64(n, -(int64_t)said) : n;
 }
 
 mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t bytes, mox_err *err)
@@ -73,19 +94,11 @@ mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t
     if (offset < 0 || offset > f->size || bytes > (uint64_t)(f->size - offset))
         return mox_fail(err, MOX_E_FORMAT, "%s: needs bytes %lld to %llu but the file has %lld (incomplete download?)",
                         f->path, (long long)offset, (unsigned long long)offset + bytes, (long long)f->size);
-    if (f->fd < 0) {
-        if (bytes > 0) memcpy(dst, (const char *)f->map + offset, bytes);
-        return MOX_OK;
-    }
-    char *at = dst;
-    while (bytes > 0) {
-        const int failure = injected(f->path, "read");
-        ssize_t n = -1;
-        if (failure) errno = failure;
-        else n = pread(f->fd, at, bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
+    for (char *at = dst; bytes > 0;) {
+        const int64_t n = mox_file_read_some(f, offset, at, bytes);
+        if (n == -EINTR) continue;
         if (n < 0)
-            return mox_fail(err, MOX_E_IO, "%s: read error at byte %lld: %s", f->path, (long long)offset, strerror(errno));
+            return mox_fail(err, MOX_E_IO, "%s: read error at byte %lld: %s", f->path, (long long)offset, strerror((int)-n));
         if (n == 0)
             return mox_fail(err, MOX_E_IO, "%s: ends at byte %lld, shorter than when it was opened", f->path, (long long)offset);
         at += n;
@@ -95,10 +108,70 @@ mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t
     return MOX_OK;
 }
 
+int64_t mox_file_size_now(const mox_file *f)
+{
+    struct stat st;
+    if (f->fd < 0) return f->size;
+    return fstat(f->fd, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+#if defined(O_DIRECT) && defined(__linux__)
+/* Newer kernels open such files for direct reads and read them as ever. */
+static bool is_in_memory(int fd)
+{
+    struct statfs st;
+    return fstatfs(fd, &st) == 0 && (st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC);
+}
+
+/* A descriptor for direct reads of the file that f is, or -errno. */
+static int open_direct(const mox_file *f)
+{
+    _Alignas(4096) char page[4096];
+    struct stat now, then;
+    const int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+    if (fd < 0) return -errno;
+    int failure = 0;
+    if (fstat(fd, &now) != 0 || fstat(f->fd, &then) != 0) failure = errno;
+    else if (now.st_dev != then.st_dev || now.st_ino != then.st_ino) failure = ESTALE;
+    else if (is_in_memory(fd)) failure = EOPNOTSUPP;
+    /* Some file systems refuse only when it comes to reading. */
+    else if (pread(fd, page, sizeof page, 0) < 0 && errno == EINVAL) failure = EINVAL;
+    if (failure) {
+        close(fd);
+        return -failure;
+    }
+    (void)fcntl(fd, F_SETFL, O_DIRECT); /* only the open must not block */
+    return fd;
+}
+#else
+static int open_direct(const mox_file *f)
+{
+    (void)f;
+    return -EOPNOTSUPP;
+}
+#endif
+
+mox_status mox_file_open_direct(mox_file *out, const mox_file *f, mox_err *err)
+{
+    *out = MOX_FILE_CLOSED;
+    const int failure = f->fd < 0 ? EOPNOTSUPP : mox_io_injected(f->path, "direct");
+    const int fd = failure ? -failure : open_direct(f);
+    if (fd < 0)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "%s: cannot be read around the page cache: %s", f->path, strerror(-fd));
+    out->fd = fd;
+    out->size = f->size;
+    out->path = mox_strdup(f->path);
+    if (!out->path) {
+        mox_file_close(out);
+        return mox_fail_memory(err, strlen(f->path) + 1, "a file name");
+    }
+    return MOX_OK;
+}
+
 mox_status mox_file_map(mox_file *f, mox_err *err)
 {
     if (f->map || f->size == 0) return MOX_OK;
-    int failure = injected(f->path, "map");
+    int failure = mox_io_injected(f->path, "map");
     void *map = MAP_FAILED;
     if (!failure) {
         map = mmap(NULL, (size_t)f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
@@ -112,27 +185,45 @@ mox_status mox_file_map(mox_file *f, mox_err *err)
 void mox_file_want_huge_pages(const mox_file *f)
 {
 #ifdef MADV_HUGEPAGE
-    if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_HUGEPAGE);
+    if (f->map && !f->own) (void)madvise(f->map, (size_t)f->size, MADV_HUGEPAGE);
 #endif
 }
 
 void mox_file_unmap_pages(const mox_file *f)
 {
-    if (f->map && f->fd >= 0) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
+    if (f->map && !f->own) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
 }
 
-mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+void mox_file_map_memory(mox_file *f, void *memory)
+{
+    drop_map(f);
+    f->map = memory;
+    f->own = true;
+}
+
+static mox_status use_memory(mox_file *f, const char *label, int64_t bytes, void *(*get)(size_t), mox_err *err)
 {
     *f = MOX_FILE_CLOSED;
     f->path = mox_strdup(label);
     if (!f->path) return mox_fail_memory(err, strlen(label) + 1, "a file name");
-    f->map = mox_alloc_pages((size_t)bytes);
+    f->map = get((size_t)bytes);
     if (!f->map) {
         mox_file_close(f);
         return mox_fail_memory(err, (size_t)bytes, label);
     }
     f->size = bytes;
+    f->own = true;
     return MOX_OK;
+}
+
+mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    return use_memory(f, label, bytes, mox_alloc_pages, err);
+}
+
+mox_status mox_file_reserve(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    return use_memory(f, label, bytes, mox_reserve_pages, err);
 }
 
 mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_t *n_bytes, mox_err *err)
@@ -166,12 +257,12 @@ done:
 
 bool mox_file_peek(const char *path, char *out, size_t room)
 {
-    const int fd = injected(path, "open") ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = mox_io_injected(path, "open") ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
     size_t n = 0;
     ssize_t m = 1;
     while (m > 0 && n < room - 1) {
-        m = injected(path, "read") ? -1 : read(fd, out + n, room - 1 - n);
+        m = mox_io_injected(path, "read") ? -1 : read(fd, out + n, room - 1 - n);
         if (m > 0) n += (size_t)m;
     }
     out[n] = '\0';
@@ -197,6 +288,14 @@ int mox_path_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+bool mox_path_device(const char *path, uint64_t *out)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return false;
+    *out = (uint64_t)st.st_dev;
+    return true;
+}
+
 /* ---- writing ---- */
 
 static mox_status fail_write(mox_out *o, int failure, mox_err *err)
@@ -219,7 +318,7 @@ mox_status mox_out_open(mox_out *o, const char *path, mox_err *err)
         return mox_fail_memory(err, room, "a file name");
     }
     (void)snprintf(o->temporary, room, "%s.part", path);
-    int failure = injected(path, "write");
+    int failure = mox_io_injected(path, "write");
     if (!failure) {
         o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         if (o->fd < 0) failure = errno;
@@ -230,7 +329,7 @@ mox_status mox_out_open(mox_out *o, const char *path, mox_err *err)
 mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err)
 {
     for (const char *at = bytes; n > 0;) {
-        const int failure = injected(o->path, "write");
+        const int failure = mox_io_injected(o->path, "write");
         ssize_t m = -1;
         if (failure) errno = failure;
         else m = write(o->fd, at, n);
@@ -245,7 +344,7 @@ mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err)
 
 mox_status mox_out_commit(mox_out *o, mox_err *err)
 {
-    int failure = injected(o->path, "write");
+    int failure = mox_io_injected(o->path, "write");
     if (!failure) {
         const int fd = o->fd;
         o->fd = -1;

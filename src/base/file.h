@@ -22,6 +22,7 @@ typedef struct mox_file {
     int64_t size;
     char *path; /* owned */
     void *map;  /* whole file, or NULL */
+    bool own;   /* map is memory of our own (mox_free_pages) */
 } mox_file;
 
 #define MOX_FILE_CLOSED ((mox_file){.fd = -1})
@@ -30,6 +31,13 @@ typedef struct mox_file {
 mox_status mox_file_open(mox_file *f, const char *path, mox_err *err);
 void mox_file_close(mox_file *f); /* closed or zero-path storage is fine */
 mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t bytes, mox_err *err);
+/* One read of what the system gives at once: bytes, 0 at the end of the file, or -errno. */
+int64_t mox_file_read_some(const mox_file *f, int64_t offset, void *dst, size_t bytes);
+int64_t mox_file_size_now(const mox_file *f); /* -1 when the system does not say */
+/* A second descriptor of the same file that reads around the page cache: offsets, lengths and
+ * addresses are multiples of 4096 there.  MOX_E_UNSUPPORTED when the file system refuses that
+ * or has its files in memory anyway, or when the name has become another file's. */
+mox_status mox_file_open_direct(mox_file *out, const mox_file *f, mox_err *err);
 mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files have no map */
 
 /* Of a mapping, wishes both: that the page cache holds it in huge pages when it reads it,
@@ -38,8 +46,16 @@ mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files h
 void mox_file_want_huge_pages(const mox_file *f);
 void mox_file_unmap_pages(const mox_file *f);
 
+/* In place of the mapping from now on: memory of mox_reserve_pages(size) that the caller has
+ * filled with what of the file will be needed.  f owns it. */
+void mox_file_map_memory(mox_file *f, void *memory);
+
 /* Zeroed memory (on huge pages) as a file; label is its path in sentences. */
 mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err);
+
+/* The same with memory that counts when it is touched (mox_reserve_pages), for files of
+ * which hardly anything will be. */
+mox_status mox_file_reserve(mox_file *f, const char *label, int64_t bytes, mox_err *err);
 
 /* A whole small file as a NUL-terminated buffer that the caller frees with
  * mox_free.  Files over max_bytes are refused before anything is allocated. */
@@ -52,6 +68,8 @@ bool mox_file_peek(const char *path, char *out, size_t room);
 /* dir + "/" + name, owned by the caller (mox_free); NULL when out of memory. */
 char *mox_path_join(const char *dir, const char *name);
 int mox_path_exists(const char *path);
+/* The number of the device that a path is on; false when there is no such path. */
+bool mox_path_device(const char *path, uint64_t *out);
 
 typedef struct mox_out {
     int fd;           /* -1 when closed */
@@ -74,9 +92,12 @@ mox_status mox_dir_make_empty(const char *path, mox_err *err);
 /* Bytes that may still be written below path, or -1 when the system does not say. */
 int64_t mox_dir_free_bytes(const char *path);
 
-/* For tests: called before each open, read, map and write; a non-zero errno value
- * makes it fail with that.  Process-wide. */
+/* For tests: called before each "open", "direct" (open), "read", "map" and "write"; a positive
+ * errno value makes it fail with that, and -n makes a read bring no more than n bytes.
+ * Process-wide. */
 typedef int mox_io_hook(void *user, const char *path, const char *what);
 void mox_io_set_hook(mox_io_hook *hook, void *user);
+/* What the hook says; for reads that others make with the descriptor of a mox_file. */
+int mox_io_injected(const char *path, const char *what);
 
 #endif

@@ -37,9 +37,22 @@ int mox_machine_cores(const char *root, const mox_id_set *allowed, int *cpus, in
 int mox_machine_quota(const char *root);
 /* Memory nodes that are online; empty when the system does not say. */
 void mox_machine_nodes(const char *root, mox_id_set *out);
-/* Bytes that could be allocated without swapping, inside the control groups' limits;
- * INT64_MAX when the system does not say. */
+/* Bytes that could be allocated without swapping: what the system has available, and no
+ * more than any control group of the process (version 1 or 2) has left below its limit,
+ * where file pages that it could drop count as left.  INT64_MAX when the system does not
+ * say. */
 int64_t mox_machine_memory(const char *root);
+/* Memory of the process that is nobody else's: not files that it maps.  0 when the system
+ * does not say. */
+int64_t mox_machine_own(const char *root);
+/* Percent of the last ten seconds in which somebody waited for memory: the worse of the
+ * whole system and the control groups (version 2) of the process; 0 when nobody says. */
+double mox_machine_pressure(const char *root);
+/* How many of `held` bytes of caches the process should give back now, for the sake of
+ * the machine: what is missing to a reserve of 1/32 of what the machine or the tightest
+ * group has, at most 1 GiB; and an eighth while others wait for memory more than a tenth
+ * of the time.  Meant to be asked about once a second. */
+int64_t mox_machine_give_back(const char *root, int64_t held);
 
 /* Bytes of mapped files that the process has in memory, and how many of them on huge
  * pages; 0 when the system does not say. */

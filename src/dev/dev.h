@@ -17,20 +17,26 @@
 
 typedef struct mox_expert {
     int32_t id;
-    mox_mat gate, up, down; /* valid until release */
+    mox_mat gate, up, down; /* valid until the following next or release */
 } mox_expert;
 
-/* acquire(layer, ids) asks for distinct experts and pins what is there; next hands
- * over up to max of those that can be computed now, waiting for at least one, and
- * 0 when all have been handed over; release ends the use.  release is called once
- * per successful acquire, also after an error of next. */
+/* acquire(layer, ids) asks for distinct experts: what is there stays, what is not
+ * begins to come; ids belong to the source until release.  next takes back what it
+ * handed over before, and hands over up to max experts that can be computed now, waiting
+ * for at least one, and 0 when all have been handed over; cancel (may be NULL) ends the
+ * waiting.  release ends the use, and is called once per successful acquire, also after
+ * an error of next. */
 typedef struct mox_expert_source {
     mox_status (*acquire)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err);
-    mox_status (*next)(struct mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, mox_err *err);
+    mox_status (*next)(struct mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
+                       mox_err *err);
     void (*release)(struct mox_expert_source *s);
 } mox_expert_source;
 
-/* rows[p, :] = down_e(silu(gate_e x_t) * up_e x_t) for every pair p = t * k + slot,
+/* moe_acquire sorts the pairs by expert and acquires the experts; moe_ffn computes and
+ * releases them.  Between the two the caller may compute what needs no expert, while
+ * experts come.  Both take the same arguments:
+ * rows[p, :] = down_e(silu(gate_e x_t) * up_e x_t) for every pair p = t * k + slot,
  * e = ids[p]; each expert writes its own rows, so their order does not matter.
  * The scratch members are memory of the device that the caller provides. */
 typedef struct mox_moe_ffn_args {
@@ -82,7 +88,7 @@ typedef struct mox_moe_ffn_args {
     X(moe_combine, mox_moe_combine_args)
 
 /* ... all that every device has ... */
-#define MOX_DEV_REQUIRED(X) MOX_DEV_CATALOGUE(X) X(moe_ffn, mox_moe_ffn_args)
+#define MOX_DEV_REQUIRED(X) MOX_DEV_CATALOGUE(X) X(moe_acquire, mox_moe_ffn_args) X(moe_ffn, mox_moe_ffn_args)
 
 /* ... and operations of the catalogue that a device may leave to dev/compose.c. */
 #define MOX_DEV_OPTIONAL(X)                                                      \

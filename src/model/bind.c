@@ -52,7 +52,10 @@ static const mox_tensor_info *find(const mox_binder *b, const char *module, cons
     return mox_tensors_find(b->tensors, name);
 }
 
-static void mark_used(mox_binder *b, const mox_tensor_info *t) { b->used[t - b->tensors->tensors] = 1; }
+static void mark_used(mox_binder *b, const mox_tensor_info *t)
+{
+    b->used[t - b->tensors->tensors] = b->counting_experts ? MOX_USED_EXPERT : MOX_USED_DENSE;
+}
 
 static void note_missing(mox_binder *b, const char *module, const char *suffix)
 {
@@ -174,7 +177,7 @@ static mox_status bind_fp8(mox_binder *b, mox_weight *out, const mox_tensor_info
     MOX_TRY(expect_dtype(b, t, t->dtype == MOX_DT_F8_E4M3, "F8_E4M3", err));
     MOX_TRY(expect_shape(b, t, 0, rows, cols, err));
     MOX_TRY(expect_shape(b, scale, 0, mox_ceil_div(rows, out->layout.block_rows), mox_ceil_div(cols, out->layout.block_cols), err));
-    mark_used(b, scale);
+    b->used[scale - b->tensors->tensors] = MOX_USED_DENSE; /* one grid for all rows: no part of an expert */
     out->scales = scale->extent;
     return MOX_OK;
 }

@@ -15,12 +15,15 @@
 
 enum { MOX_NAME_BYTES = 640 }; /* longest tensor name the files may have, plus a suffix */
 
+/* What a tensor of the checkpoint is needed for. */
+typedef enum mox_tensor_use { MOX_UNUSED = 0, MOX_USED_DENSE, MOX_USED_EXPERT } mox_tensor_use;
+
 typedef struct mox_binder {
     const mox_tensors *tensors;
     const mox_config *config;
     const char *prefix;      /* of everything but the head */
     const char *head_prefix;
-    unsigned char *used;     /* [n_tensors] */
+    unsigned char *used;     /* [n_tensors]: mox_tensor_use; whoever takes it over sets it to NULL */
     int64_t n_missing;
     char missing[320];       /* names, cut after some */
     mox_inspection *report;  /* counts what is bound */

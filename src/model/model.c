@@ -123,6 +123,8 @@ static mox_status bind(mox_model *m, const mox_family *family, const mox_model_o
     if (status == MOX_OK) status = bind_common(m, &b, err);
     if (status == MOX_OK)
         status = mox_binder_finish(&b, m->dims.n_layers, opts ? opts->warn : NULL, opts ? opts->warn_user : NULL, err);
+    m->tensor_use = b.used;
+    b.used = NULL;
     mox_binder_deinit(&b);
     MOX_TRY(status);
     fill_report(m);
@@ -182,6 +184,7 @@ void mox_model_close(mox_model **model)
         mox_free(m->kept);
         m->kept = next;
     }
+    mox_free(m->tensor_use);
     mox_copy_stop(&m->residency.copy);
     mox_tensors_close(&m->tensors);
     mox_config_close(&m->config);
@@ -208,6 +211,7 @@ void mox_model_get_residency(const mox_model *m, mox_weight_residency *out)
     *out = (mox_weight_residency){0};
     for (int32_t i = 0; i < m->tensors.n_files; i++)
         if (m->tensors.files[i].fd >= 0) out->bytes += m->tensors.files[i].size;
+    if (m->dense_only) out->bytes_loaded = m->report.bytes_total - m->report.bytes_experts;
     if (m->residency.copy) out->bytes_copied = mox_copy_bytes(m->residency.copy, &out->copying);
     mox_machine_mapped("", &out->bytes_mapped, &out->bytes_mapped_huge);
 }

@@ -1,7 +1,7 @@
 /* model/model.h -- an opened checkpoint: configuration, bound weights, layers.
  *
  * Owns:    the files, the configuration and everything the blocks point to.
- * Immutable once opened. */
+ * Immutable once opened, and, where it is loaded (model/dense_load.c), loaded. */
 #ifndef MOX_MODEL_MODEL_H
 #define MOX_MODEL_MODEL_H
 
@@ -42,6 +42,9 @@ struct mox_model {
     mox_residency residency;
     mox_inspection report;
     mox_keep *kept;
+    unsigned char *tensor_use; /* [n_tensors]: mox_tensor_use */
+    bool shape_only; /* there are no weights: for inspecting and planning */
+    bool dense_only; /* the mappings hold no experts: model/dense_load.c */
 
     mox_dims dims;
     float norm_offset; /* added to the gains of block, final and q/k norms */

@@ -22,12 +22,12 @@ static mox_status route(mox_run *r, const mox_moe *e, const float *x, int32_t *i
 }
 
 /* The routed experts: rows [n * k, D] of the pairs. */
-static mox_status run_experts(mox_run *r, const mox_moe *e, int32_t layer, int64_t dim, const float *x, const int32_t *ids,
-                              float *rows)
+static mox_moe_ffn_args expert_args(mox_run *r, const mox_moe *e, int32_t layer, int64_t dim, const float *x, const int32_t *ids,
+                                    float *rows)
 {
     mox_arena *a = r->arena;
     const int64_t pairs = r->n * e->k, E = e->n_experts;
-    const mox_moe_ffn_args args = {
+    return (mox_moe_ffn_args){
         .source = r->experts, .layer = layer, .x = x, .ids = ids, .rows = rows, .n = r->n, .k = e->k, .n_experts = E,
         .dim = dim, .width = e->width, .cancel = r->cancel,
         .bucket_offsets = MOX_TAKE(a, int64_t, E + 1), .batch_offsets = MOX_TAKE(a, int64_t, E + 1),
@@ -36,7 +36,21 @@ static mox_status run_experts(mox_run *r, const mox_moe *e, int32_t layer, int64
         .gate = MOX_TAKE(a, mox_mat, E), .up = MOX_TAKE(a, mox_mat, E), .down = MOX_TAKE(a, mox_mat, E),
         .mid = MOX_TAKE(a, float, pairs * e->width),
         .acts = mox_arena_take(a, mox_matmul_scratch(pairs, dim > e->width ? dim : e->width), 1)};
-    return r->dev->ops.moe_ffn(r->dev, &args, r->err);
+}
+
+/* The expert that all tokens share, and its gate; NULL where the family has none. */
+static mox_status run_shared(mox_run *r, const mox_moe *e, int64_t dim, const float *x, float **shared, float **gate)
+{
+    *shared = *gate = NULL; /* [n, D], [n] */
+    if (e->shared_mode != MOX_SHARED_NONE) {
+        *shared = MOX_TAKE(r->arena, float, r->n * dim);
+        MOX_TRY(mox_dense_forward(r, &e->shared, x, *shared));
+    }
+    if (e->shared_mode == MOX_SHARED_GATED) {
+        *gate = MOX_TAKE(r->arena, float, r->n);
+        MOX_TRY(mox_run_linear(r, &e->shared_gate, NULL, x, *gate));
+    }
+    return MOX_OK;
 }
 
 static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const float *x, float *h)
@@ -47,17 +61,16 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     int32_t *ids = MOX_TAKE(r->arena, int32_t, n * e->k);     /* [n, k] */
     float *weights = MOX_TAKE(r->arena, float, n * e->k);     /* [n, k] */
     float *rows = MOX_TAKE(r->arena, float, n * e->k * dim);  /* [n, k, D] */
-    float *shared = NULL, *gate = NULL;                       /* [n, D], [n] */
+    float *shared, *gate;
     MOX_TRY(route(r, e, x, ids, weights));
-    MOX_TRY(run_experts(r, e, layer, dim, x, ids, rows));
-    if (e->shared_mode != MOX_SHARED_NONE) {
-        shared = MOX_TAKE(r->arena, float, n * dim);
-        MOX_TRY(mox_dense_forward(r, &e->shared, x, shared));
+    const mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, rows);
+    MOX_TRY(d->ops.moe_acquire(d, &args, r->err));
+    const mox_status status = run_shared(r, e, dim, x, &shared, &gate); /* while experts come */
+    if (status != MOX_OK) {
+        r->experts->release(r->experts);
+        return status;
     }
-    if (e->shared_mode == MOX_SHARED_GATED) {
-        gate = MOX_TAKE(r->arena, float, n);
-        MOX_TRY(mox_run_linear(r, &e->shared_gate, NULL, x, gate));
-    }
+    MOX_TRY(d->ops.moe_ffn(d, &args, r->err));
     return d->ops.moe_combine(d,
                               &(mox_moe_combine_args){.h = h, .experts = rows, .w = weights, .mode = e->shared_mode,
                                                       .shared = shared, .gate = gate, .gate_stride = 1, .out = h, .n = n,

@@ -8,24 +8,35 @@ static mox_status acquire(mox_expert_source *source, int32_t layer, const int32_
     (void)err;
     mox_expert_store *s = (mox_expert_store *)source;
     s->experts = s->model->layers[layer].experts;
+    for (int64_t i = 0; i < n; i++) assert(ids[i] >= 0 && ids[i] < s->model->n_experts);
+    if (s->trace) s->trace(s->trace_user, layer, ids, n);
+    if (s->stream) mox_expert_stream_acquire(s->stream, layer, ids, n);
     s->ids = ids; /* stays valid until release: it is the caller's scratch */
     s->n_ids = n;
     s->n_given = 0;
     return MOX_OK;
 }
 
-static mox_status next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, mox_err *err)
+static void next_mapped(mox_expert_store *s, mox_expert *out, int64_t max, int64_t *n)
 {
-    (void)err;
-    mox_expert_store *s = (mox_expert_store *)source;
     const mox_residency *r = &s->model->residency;
     for (*n = 0; *n < max && s->n_given < s->n_ids; ++*n) {
         const int32_t id = s->ids[s->n_given++];
-        assert(id >= 0 && id < s->model->n_experts);
         const mox_expert_weights *w = &s->experts[id];
-        s->bytes_used += mox_weight_bytes(&w->gate) + mox_weight_bytes(&w->up) + mox_weight_bytes(&w->down);
         out[*n] = (mox_expert){.id = id, .gate = mox_residency_mat(r, &w->gate), .up = mox_residency_mat(r, &w->up),
                                .down = mox_residency_mat(r, &w->down)};
+    }
+}
+
+static mox_status next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
+                       mox_err *err)
+{
+    mox_expert_store *s = (mox_expert_store *)source;
+    if (s->stream) MOX_TRY(mox_expert_stream_next(s->stream, out, max, n, cancel, err));
+    else next_mapped(s, out, max, n);
+    for (int64_t i = 0; i < *n; i++) {
+        const mox_expert_weights *w = &s->experts[out[i].id];
+        s->bytes_used += mox_weight_bytes(&w->gate) + mox_weight_bytes(&w->up) + mox_weight_bytes(&w->down);
     }
     return MOX_OK;
 }
@@ -33,12 +44,24 @@ static mox_status next(mox_expert_source *source, mox_expert *out, int64_t max, 
 static void release(mox_expert_source *source)
 {
     mox_expert_store *s = (mox_expert_store *)source;
+    if (s->stream) mox_expert_stream_release(s->stream);
     s->experts = NULL;
     s->ids = NULL;
     s->n_ids = s->n_given = 0;
 }
 
-void mox_expert_store_init(mox_expert_store *s, const mox_model *model)
+mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, const mox_context_opts *opts, mox_err *err)
 {
-    *s = (mox_expert_store){.source = {.acquire = acquire, .next = next, .release = release}, .model = model};
+    *s = (mox_expert_store){.source = {.acquire = acquire, .next = next, .release = release}, .model = model,
+                            .trace = opts->trace, .trace_user = opts->trace_user};
+    if (opts->expert_bytes > 0) {
+        const mox_reader_opts reader = {.n_threads = opts->n_readers, .buffered = opts->buffered, .warn = opts->warn,
+                                        .warn_user = opts->warn_user};
+        return mox_expert_stream_open(&s->stream, model, opts->expert_bytes, &reader, err);
+    }
+    if (!model->dense_only || model->n_experts == 0) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "%s: only the dense weights of this model were loaded, so a context needs expert_bytes",
+                    model->config.path);
 }
+
+void mox_expert_store_deinit(mox_expert_store *s) { mox_expert_stream_close(&s->stream); }

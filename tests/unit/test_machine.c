@@ -6,6 +6,7 @@
 #include "base/numa.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,6 +180,76 @@ static void memory_is_what_is_left(void **state)
     assert_true(mox_machine_memory(root) == 4096);
 }
 
+/* Of a limit, what is used goes off, but file pages that could be dropped do not. */
+static void groups_leave_what_they_do_not_need(void **state)
+{
+    (void)state;
+    put("/proc/meminfo", "MemTotal:  900000 kB\nMemAvailable:    300000 kB\n");
+    put("/proc/self/cgroup", "4:memory:/old/box\n1:cpu,cpuacct:/\n0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.max", "100000\n");
+    put("/sys/fs/cgroup/a/b/memory.current", "70000\n");
+    assert_true(mox_machine_memory(root) == 30000);
+    put("/sys/fs/cgroup/a/b/memory.stat", "anon 20000\nfile 50000\ninactive_file 30000\nactive_file 5000\n");
+    assert_true(mox_machine_memory(root) == 65000);
+    put("/sys/fs/cgroup/a/memory.max", "40000\n"); /* the group above is tighter */
+    put("/sys/fs/cgroup/a/memory.current", "90000\n");
+    assert_true(mox_machine_memory(root) == 0);
+    put("/sys/fs/cgroup/a/memory.max", "max\n");
+    assert_true(mox_machine_memory(root) == 65000);
+    /* version 1, beside it */
+    put("/sys/fs/cgroup/memory/old/box/memory.limit_in_bytes", "50000\n");
+    put("/sys/fs/cgroup/memory/old/box/memory.usage_in_bytes", "45000\n");
+    assert_true(mox_machine_memory(root) == 5000);
+    put("/sys/fs/cgroup/memory/old/box/memory.stat",
+        "cache 1\ninactive_file 7\ntotal_cache 9000\ntotal_inactive_file 8000\ntotal_active_file 2000\n");
+    assert_true(mox_machine_memory(root) == 15000);
+    put("/sys/fs/cgroup/memory/old/box/memory.limit_in_bytes", "9223372036854771712\n"); /* how version 1 says none */
+    assert_true(mox_machine_memory(root) == 65000);
+    /* a container that sees its own group as the root, under the path of the host */
+    put("/proc/self/cgroup", "4:memory:/host/path/not/here\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "12345\n");
+    assert_true(mox_machine_memory(root) == 12345);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "much\n");
+    assert_true(mox_machine_memory(root) == 300000 * 1024);
+}
+
+static void pressure_asks_for_memory_back(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    assert_true(mox_machine_pressure(root) == 0.0);
+    assert_true(mox_machine_give_back(root, 800) == 0); /* nobody says anything */
+    put("/proc/meminfo", "MemTotal:  3276800 kB\nMemAvailable:    102400 kB\n"); /* 3200 and 100 MiB: the reserve */
+    assert_true(mox_machine_give_back(root, 800LL * MIB) == 0);
+    put("/proc/meminfo", "MemTotal:  3276800 kB\nMemAvailable:    71680 kB\n");
+    assert_true(mox_machine_give_back(root, 800LL * MIB) == 30LL * MIB);
+    assert_true(mox_machine_give_back(root, 7LL * MIB) == 7LL * MIB); /* no more than there is */
+    put("/proc/pressure/memory", "some avg10=9.90 avg60=50.00 avg300=0.00 total=1\nfull avg10=80.00 avg60=0 avg300=0 total=1\n");
+    assert_true(fabs(mox_machine_pressure(root) - 9.9) < 1e-9);
+    assert_true(mox_machine_give_back(root, 800LL * MIB) == 30LL * MIB);
+    put("/proc/self/cgroup", "0::/g\n"); /* of system and group, the worse */
+    put("/sys/fs/cgroup/g/memory.pressure", "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\n");
+    assert_true(fabs(mox_machine_pressure(root) - 12.5) < 1e-9);
+    assert_true(mox_machine_give_back(root, 800LL * MIB) == 100LL * MIB);
+    assert_true(mox_machine_give_back(root, 0) == 0);
+    static const char *const nonsense[] = {"", "some", "some avg10=", "some avg10=-3", "some avg10=nan", "some avg10=101"};
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        put("/sys/fs/cgroup/g/memory.pressure", nonsense[i]);
+        assert_true(fabs(mox_machine_pressure(root) - 9.9) < 1e-9);
+    }
+}
+
+static void own_memory_is_counted(void **state)
+{
+    (void)state;
+    assert_true(mox_machine_own(root) == 0);
+    put("/proc/self/statm", "9000 700 200 1 0 1 0\n");
+    assert_true(mox_machine_own(root) == 500 * sysconf(_SC_PAGESIZE));
+    put("/proc/self/statm", "9000 200 700\n");
+    assert_true(mox_machine_own(root) == 0);
+    assert_true(mox_machine_own("") > 0);
+}
+
 static void mapped_pages_are_counted(void **state)
 {
     (void)state;
@@ -277,6 +348,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(quotas_are_rounded_up, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(nodes_are_listed, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(memory_is_what_is_left, new_machine, remove_machine),
+        cmocka_unit_test_setup_teardown(groups_leave_what_they_do_not_need, new_machine, remove_machine),
+        cmocka_unit_test_setup_teardown(pressure_asks_for_memory_back, new_machine, remove_machine),
+        cmocka_unit_test_setup_teardown(own_memory_is_counted, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(mapped_pages_are_counted, new_machine, remove_machine),
         cmocka_unit_test(pages_are_dealt_out),
         cmocka_unit_test(this_machine_has_a_core),

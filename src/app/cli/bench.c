@@ -8,6 +8,8 @@
 #include "app/cli/bench.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/describe.h"
+#include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/progress.h"
@@ -15,6 +17,7 @@
 #include "app/cli/stop.h"
 #include "app/cli/synth.h"
 #include "app/cli/terminal.h"
+#include "app/cli/trace.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -41,6 +44,7 @@ typedef struct bench {
     mox_rng rng;
     mox_cli_progress progress;
     bool printed; /* a row */
+    mox_cli_trace trace;
 } bench;
 
 /* ---- one row --------------------------------------------------------------- */
@@ -95,7 +99,9 @@ static mox_status measure(bench *b, bench_row *r, int64_t i, mox_err *err)
     mox_context_get_work(b->s.context, &before);
     const double start = mox_clock_now();
     MOX_TRY(run_tokens(b, r, err));
-    b->rates[i] = (double)r->tokens / (mox_clock_now() - start);
+    const double seconds = mox_clock_now() - start;
+    b->rates[i] = (double)r->tokens / seconds;
+    r->seconds += seconds;
     mox_context_get_work(b->s.context, &after);
     b->reads[2 * i + 1] = mox_probe_read(b->probe);
     b->macs[2 * i + 1] = mox_probe_macs(b->probe);
@@ -110,7 +116,11 @@ static mox_status run_row(bench *b, bench_row *r, mox_err *err)
 {
     MOX_TRY(get_ready(b, r, err)); /* a run that is not measured brings weights and caches into memory */
     MOX_TRY(run_tokens(b, r, err));
+    mox_expert_stats before;
+    mox_context_get_expert_stats(b->s.context, &before);
     for (int64_t i = 0; i < b->n_samples; i++) MOX_TRY(measure(b, r, i, err));
+    mox_context_get_expert_stats(b->s.context, &r->experts);
+    r->experts = mox_cli_experts_since(&r->experts, &before);
     r->samples = b->n_samples;
     r->rate = median(b->rates, b->n_samples);
     r->rate_low = b->rates[0];
@@ -147,6 +157,10 @@ static int open_run(bench *b, int threads)
     mox_context_opts opts;
     if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
     opts.n_threads = threads;
+    const int code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes());
+    if (code != EXIT_OK) return code;
+    opts.trace = b->trace.out.fd >= 0 ? mox_cli_trace_layer : NULL;
+    opts.trace_user = &b->trace;
     if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
         mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
@@ -178,6 +192,7 @@ static int run_all(bench *b)
             code = mox_cli_fail_running(&err);
         if (mox_cli_stop_signal()) code = EXIT_SIGNAL + mox_cli_stop_signal();
         close_run(b);
+        code = mox_cli_trace_end(&b->trace, code);
     }
     mox_cli_progress_end(&b->progress);
     if (b->setup.instruction) bench_print_end(&b->setup, b->s.model);
@@ -292,13 +307,14 @@ static int open_model(bench *b)
 
 int mox_cli_bench(const mox_cli_options *o)
 {
-    bench b = {.o = o};
+    bench b = {.o = o, .trace.out = MOX_OUT_CLOSED};
     b.setup.format = o->v[OPT_OUTPUT].text;
     b.setup.color = mox_cli_use_color(o->v[OPT_COLOR].text);
     mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);
     mox_cli_stop_catch();
     int code = open_model(&b);
     if (code == EXIT_OK) code = choose(&b);
+    if (code == EXIT_OK && o->v[OPT_TRACE].text) code = mox_cli_trace_begin(&b.trace, o->v[OPT_TRACE].text, b.s.model);
     if (code == EXIT_OK) code = run_all(&b);
     mox_free(b.tokens);
     mox_free(b.rates);

@@ -24,6 +24,8 @@ typedef struct bench_row {
     double rate, rate_low, rate_high; /* tokens per second: median, least, most */
     double bytes_per_token, macs_per_token;
     double probe_bytes, probe_macs;   /* per second: medians */
+    mox_expert_stats experts;         /* of all samples */
+    double seconds;                   /* of all samples */
 } bench_row;
 
 /* begin, then the rows as they come, then end, whatever happened in between. */

@@ -13,8 +13,13 @@ static double gmacs(const bench_row *r) { return r->macs_per_token * r->rate / 1
 static double bandwidth_percent(const bench_row *r) { return 100.0 * gbytes(r) / (r->probe_bytes / 1e9); }
 static double arithmetic_percent(const bench_row *r) { return 100.0 * gmacs(r) / (r->probe_macs / 1e9); }
 
+static double all_tokens(const bench_row *r) { return r->samples > 0 ? (double)(r->tokens * r->samples) : 1.0; }
+static double disk_bytes(const bench_row *r) { return (double)r->experts.bytes_read / all_tokens(r); }
+static double disk_rate(const bench_row *r) { return r->seconds > 0.0 ? (double)r->experts.bytes_read / r->seconds : 0.0; }
+static double wait_ms(const bench_row *r) { return 1e3 * r->experts.wait_s / all_tokens(r); }
+
 /* The numbers of a row, for CSV and JSON alike. */
-enum { N_NUMBERS = 16 };
+enum { N_NUMBERS = 20 };
 typedef struct number {
     const char *name;
     double value;
@@ -39,6 +44,10 @@ static void numbers_of(const bench_row *r, number out[N_NUMBERS])
         {"peak_gmac_per_s", r->probe_macs / 1e9},
         {"arithmetic_percent", arithmetic_percent(r)},
         {"ms_per_token", 1e3 / r->rate},
+        {"expert_hit_percent", mox_cli_hit_percent(&r->experts)},
+        {"disk_bytes_per_token", disk_bytes(r)},
+        {"disk_gbytes_per_s", disk_rate(r) / 1e9},
+        {"wait_ms_per_token", wait_ms(r)},
     };
     memcpy(out, all, sizeof all);
 }
@@ -78,9 +87,12 @@ static void csv_row(const bench_setup *s, const bench_row *r)
 
 static void table_row(const bench_row *r)
 {
-    mox_cli_putf("%-12s %7d %9.2f %9.2f..%-9.2f %9.1f %7.2f %7.2f %4.0f%% %9.1f %8.1f %8.1f %4.0f%%\n", r->test, r->threads,
+    mox_cli_putf("%-12s %7d %9.2f %9.2f..%-9.2f %9.1f %7.2f %7.2f %4.0f%% %9.1f %8.1f %8.1f %4.0f%%", r->test, r->threads,
                  r->rate, r->rate_low, r->rate_high, r->bytes_per_token / 1e6, gbytes(r), r->probe_bytes / 1e9,
                  bandwidth_percent(r), r->macs_per_token / 1e6, gmacs(r), r->probe_macs / 1e9, arithmetic_percent(r));
+    if (r->experts.n_slots > 0)
+        mox_cli_putf(" %4.0f%% %11.1f %6.2f %8.1f", mox_cli_hit_percent(&r->experts), disk_bytes(r) / 1e6, disk_rate(r) / 1e9, wait_ms(r));
+    mox_cli_putf("\n");
 }
 
 void bench_print_begin(const bench_setup *s)
@@ -107,6 +119,9 @@ void bench_print_begin(const bench_setup *s)
         if (s->color) mox_cli_putf("\x1b[1m");
         mox_cli_putf("%-12s %7s %9s %9s..%-9s %9s %7s %7s %5s %9s %8s %8s %5s", "test", "threads", "t/s", "least", "most",
                      "MB/tok", "GB/s", "probe", "%", "MMAC/tok", "GMAC/s", "peak", "%");
+        mox_expert_stats experts;
+        mox_context_get_expert_stats(s->context, &experts);
+        if (experts.n_slots > 0) mox_cli_putf(" %5s %11s %6s %8s", "hit", "disk MB/tok", "GB/s", "wait");
         mox_cli_putf(s->color ? "\x1b[0m\n" : "\n");
     }
     mox_cli_put_flush();

@@ -3,7 +3,7 @@
 #ifndef MOX_APP_CLI_DESCRIBE_H
 #define MOX_APP_CLI_DESCRIBE_H
 
-#include "moxie.h"
+#include "moxie/tools.h"
 
 enum { MOX_CLI_DESCRIPTION = 160, MOX_CLI_AMOUNT = 32 };
 
@@ -18,5 +18,13 @@ void mox_cli_describe_weights(const mox_model *m, char out[MOX_CLI_DESCRIPTION])
 /* The same as objects. */
 void mox_cli_put_kernels_json(const mox_context *c);
 void mox_cli_put_weights_json(const mox_model *m);
+
+/* What became of experts between two looks at a context. */
+mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_expert_stats *before);
+double mox_cli_hit_percent(const mox_expert_stats *s);
+/* " | experts hit 81% read 4.1 GB (32.0 MB/tok, wait 12.0 ms/tok) slots 96"; empty when they are not streamed. */
+void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, char out[MOX_CLI_DESCRIPTION]);
+/* A field of an object, with the comma in front. */
+void mox_cli_put_experts_json(const mox_expert_stats *s);
 
 #endif

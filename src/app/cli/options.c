@@ -29,9 +29,10 @@ enum {
     COMPLETION = 1 << 9,
     TEMPLATE = 1 << 10,
     CHAT = 1 << 11,
+    PLAN = 1 << 12,
     TALKS = RUN | CHAT, /* commands that make replies */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
-    SETTINGS = COMPUTES | BENCH, /* and that can be told how */
+    SETTINGS = COMPUTES | BENCH | PLAN, /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE,
     WORKS = WITH_MODEL | SYNTH | LIST, /* commands with something to say besides their result */
     ALL = WORKS | COMPLETION | VERSION,
@@ -78,8 +79,19 @@ const mox_cli_command mox_cli_commands[] = {
              "MMAC/tok: multiply-adds per token.  GMAC/s: that times t/s.  peak: multiply-adds from registers in "
              "the same seconds, with the instruction of the kernel level, divided by the times that the precision "
              "needs it.\n"
+             "With --experts stream also: hit, the experts that were in memory when they were asked for, in percent; "
+             "disk MB/tok and GB/s, what was read and how fast while the test ran; wait, milliseconds per token in which "
+             "there was nothing to compute until a read ended.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second."},
+    {"plan", "what would go where in memory, whether it fits, and how fast that could be",
+     "moxie plan [-m MODEL | --synthetic NAME[:layers=N]] [--ram SIZE] [-c N] [options]", mox_cli_plan, .bit = PLAN,
+     .more = "Nothing is loaded: a synthetic model is planned for by its shape alone.  When it does not fit, the exit status is "
+             "4 and the smallest budget that does is named.\n"
+             "Speeds are what this machine could do at best while it computes, with reads from disk in between.  Without "
+             "--disk the disk of the model's files is measured, which takes two seconds.  alike: every expert is asked for "
+             "as often as any other, the worst case for a cache.  zipf: the i-th most popular one of a layer 1/i times as "
+             "often as the first."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
      "moxie synth NAME[:layers=N] DIR [--seed N] [--skew X]", mox_cli_synth, .bit = SYNTH,
      .takes_words = 2, .words = {MEANS_SHAPE, MEANS_FOLDER},
@@ -168,9 +180,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_STEP] = {"step", 0, KIND_SWITCH, .commands = LOGITS, .help = "give the model one token at a time"},
     [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default|fast", .commands = EVAL,
                      .help = "also run with this setting, and report how far the two differ"},
-    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH, .means = MEANS_SHAPE,
-                       .help = "instead of -m: a random model of that shape, made in memory; `moxie synth --help` has the "
-                               "names"},
+    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH | PLAN, .means = MEANS_SHAPE,
+                       .help = "instead of -m: a random model of that shape; `moxie synth --help` has the names"},
     [OPT_PREFILL] = {"prefill", 'p', KIND_LIST, "LIST", 0, 1e6, true, "32,128,512,2048", .commands = BENCH,
                      .help = "lengths of prompts; 0 for none"},
     [OPT_GENERATE] = {"generate", 'n', KIND_NUMBER, "N", 0, 1e6, .fallback = "16", .commands = BENCH,
@@ -187,7 +198,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
                         .help = "start of the random numbers"},
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
                   .help = "how unevenly a synthetic router chooses its experts"},
-    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES,
+    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
     [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16|q8", .commands = SETTINGS,
@@ -201,14 +212,29 @@ const option_def mox_cli_table[N_OPTIONS] = {
                     .help = "what computes"},
     [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
-    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES,
+    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN,
                      .help = "threads (default: one for each core that the process may use)"},
     [OPT_PIN] = {"pin", 0, KIND_SWITCH, .commands = SETTINGS, .help = "keep each thread on one processor"},
     [OPT_WEIGHTS] = {"weights", 0, KIND_CHOICE, "map|copy", .fallback = "map", .commands = SETTINGS,
                      .help = "use weights where the system keeps their files, or copy them in the background to memory on "
                              "huge pages: as much memory again, and faster where files are in small pages (bench says)"},
     [OPT_NAMES] = {"names", 0, KIND_SWITCH, .commands = LIST, .help = "print names only, one to a line, of what is there"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST,
+    [OPT_RAM] = {"ram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
+                 .help = "memory that the program may take, such as 12G, 1.5G or 512M, where G is 2^30 bytes (default: 80 % of "
+                         "what is available)"},
+    [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
+                  .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
+                          "model unknown)"},
+    [OPT_EXPERTS] = {"experts", 0, KIND_CHOICE, "auto|resident|stream|mmap", .fallback = "auto", .commands = SETTINGS,
+                     .help = "where routed experts are: in memory with all other weights, read from disk as they are "
+                             "needed, or mapped and left to the system"},
+    [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
+                          .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
+    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
+                     .help = "reads from disk under way at once, with --experts stream"},
+    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH, .means = MEANS_FILE,
+                   .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},
@@ -272,6 +298,32 @@ static bool parse_real(const option_def *d, const char *text, double *out)
     return end != text && *end == '\0' && isfinite(*out) && *out >= d->low && *out <= d->high;
 }
 
+/* A number with a unit.  Digits are added up in whole numbers, so that what mox_cli_size
+ * has written is read back as at least as much. */
+static bool parse_bytes(const option_def *d, const char *text, int64_t *out)
+{
+    static const char units[] = "KMGT";
+    enum { MOST_DIGITS = 12 };
+    double digits = 0.0, scale = 1.0;
+    int n = 0;
+    bool point = false;
+    for (; isdigit((unsigned char)*text) || (*text == '.' && !point); text++) {
+        if (*text == '.') {
+            point = true;
+            continue;
+        }
+        digits = 10.0 * digits + (*text - '0');
+        if (point) scale *= 10.0;
+        if (++n > MOST_DIGITS) return false;
+    }
+    const char *unit = *text ? strchr(units, toupper((unsigned char)*text)) : NULL;
+    if (n == 0 || !unit || text[1] != '\0') return false;
+    const double bytes = ldexp(digits, 10 * (int)(unit - units + 1)) / scale;
+    if (bytes < d->low || bytes > d->high) return false;
+    *out = (int64_t)ceil(bytes);
+    return true;
+}
+
 static bool is_choice(const char *choices, const char *text)
 {
     const size_t n = strlen(text);
@@ -304,6 +356,10 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
     case KIND_NUMBER:
         if (parse_number(d, text, &v->number)) return true;
         mox_cli_say("%s takes a whole number from %.0f to %.0f, not '%s'", shown, d->low, d->high, text);
+        return false;
+    case KIND_BYTES:
+        if (parse_bytes(d, text, &v->number)) return true;
+        mox_cli_say("%s takes a size such as 12G, 1.5G or 512M, not '%s'", shown, text);
         return false;
     case KIND_LIST:
         if (parse_list(d, text, NULL) > 0) return true;

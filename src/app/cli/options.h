@@ -62,6 +62,12 @@ typedef enum option_id {
     OPT_PIN,
     OPT_WEIGHTS,
     OPT_NAMES,
+    OPT_RAM,
+    OPT_DISK,
+    OPT_EXPERTS,
+    OPT_EXPERT_SLOTS,
+    OPT_READERS,
+    OPT_TRACE,
     OPT_JSON,
     OPT_QUIET,
     OPT_COLOR,
@@ -78,7 +84,7 @@ typedef enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_ENVIRONMENT, FROM_
 typedef struct option_value {
     option_source source;
     bool on;          /* switches */
-    int64_t number;   /* whole numbers */
+    int64_t number;   /* whole numbers; bytes */
     double real;      /* other numbers */
     const char *text; /* texts, choices and lists; borrowed from argv or the environment */
     const char *texts[MOX_CLI_LIST]; /* of options that may be given several times */

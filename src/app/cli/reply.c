@@ -2,6 +2,7 @@
 #include "app/cli/reply.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/describe.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/progress.h"
@@ -107,6 +108,8 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
     *stats = (mox_cli_stats){.n_prompt = prompt->tokens.n, .seed = settings->sampling.seed};
     const int code = check_fits(s, prompt->tokens.n);
     if (code != EXIT_OK) return code;
+    mox_expert_stats before;
+    mox_context_get_expert_stats(s->context, &before);
     const double started = mox_clock_now();
     mox_status status = compute_prompt(s, prompt, sink->quiet, stats, &err);
     stats->prompt_s = mox_clock_now() - started;
@@ -117,6 +120,8 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
         status = *turn ? mox_turn_end(*turn, MOX_STOP_CANCELLED, &err) : MOX_OK;
     }
     stats->generate_s = mox_clock_now() - started - stats->prompt_s;
+    mox_context_get_expert_stats(s->context, &stats->experts);
+    stats->experts = mox_cli_experts_since(&stats->experts, &before);
     if (*turn) {
         (void)mox_turn_tokens(*turn, &stats->n_reply);
         stats->n_thinking = mox_turn_thinking_tokens(*turn);

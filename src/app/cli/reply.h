@@ -9,6 +9,7 @@
 #include "app/cli/session.h"
 #include "app/cli/settings.h"
 #include "moxie/chat.h"
+#include "moxie/tools.h"
 
 typedef struct mox_cli_prompt {
     const mox_chat *chat; /* NULL: the text is continued as it is */
@@ -26,6 +27,7 @@ typedef struct mox_cli_stats {
     mox_stop stop;
     uint64_t seed;
     double prompt_s, first_token_s, generate_s;
+    mox_expert_stats experts; /* of this reply */
 } mox_cli_stats;
 
 typedef struct mox_cli_sink {

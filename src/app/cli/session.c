@@ -3,6 +3,7 @@
 
 #include "app/cli/commands.h"
 #include "app/cli/hub.h"
+#include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/stop.h"
 #include "base/alloc.h"
@@ -130,16 +131,25 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .fast = o->v[OPT_FAST].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
         .isa = o->v[OPT_ISA].text,
+        .n_readers = (int32_t)o->v[OPT_READERS].number,
+        .warn = warn,
+        .warn_user = (void *)(uintptr_t)o,
     };
     return true;
 }
 
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx)
 {
-    mox_err err;
     mox_context_opts opts;
     if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
-    if (mox_context_create(&s->context, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    const int code = mox_cli_memory_settle(s, o, &opts, NULL, 0);
+    return code == EXIT_OK ? mox_cli_session_make_context(s, &opts) : code;
+}
+
+int mox_cli_session_make_context(mox_cli_session *s, const mox_context_opts *opts)
+{
+    mox_err err;
+    if (mox_context_create(&s->context, s->model, opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     if (mox_seq_create(&s->seq, s->context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     mox_cli_stop_catch();
     return EXIT_OK;

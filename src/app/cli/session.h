@@ -30,12 +30,15 @@ int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_tokenizer(mox_cli_session *s);
 /* Needs the tokenizer. */
 int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o);
-/* One sequence of n_ctx positions (0: the library's choice) with the options'
- * settings; signals ask first from here on. */
+/* One sequence of n_ctx positions (0: the library's choice) with the options' settings,
+ * inside the memory budget (app/cli/memory.h); signals ask first from here on. */
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx);
+/* Its second half: with settings whose memory is settled. */
+int mox_cli_session_make_context(mox_cli_session *s, const mox_context_opts *opts);
 void mox_cli_session_close(mox_cli_session *s);
 
-/* The options' settings for a context; false, and said, when there is no such device. */
+/* The options' settings for a context, but for what depends on the memory; false, and said,
+ * when there is no such device. */
 bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out);
 
 /* Appends the ids of text, with --special in force. */

@@ -4,6 +4,7 @@
  * longest to the shortest. */
 #include "app/cli/stats.h"
 
+#include "app/cli/describe.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 
@@ -67,6 +68,13 @@ static void wording(const mox_cli_stats *s, int level, char out[MOX_CLI_STATS_BY
 
 void mox_cli_stats_line(const mox_cli_stats *s, int columns, char out[MOX_CLI_STATS_BYTES])
 {
+    char experts[MOX_CLI_DESCRIPTION];
+    wording(s, 0, out);
+    mox_cli_describe_experts(&s->experts, s->n_computed + s->n_reply - (s->n_reply > 0), experts);
+    if ((int)(strlen(out) + strlen(experts)) < columns) {
+        (void)snprintf(out + strlen(out), MOX_CLI_STATS_BYTES - strlen(out), "%s", experts);
+        return;
+    }
     for (int level = 0; level <= 5; level++) {
         wording(s, level, out);
         if ((int)strlen(out) < columns) return;
@@ -114,6 +122,7 @@ void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
         mox_cli_put_json_real(timings[i].value);
     }
     mox_cli_putf("}");
+    if (s->experts.n_slots > 0) mox_cli_put_experts_json(&s->experts);
 }
 
 void mox_cli_stats_add(mox_cli_stats *sum, const mox_cli_stats *s)

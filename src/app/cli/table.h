@@ -14,6 +14,7 @@ typedef enum option_kind {
     KIND_CHOICE, /* one of the words of `value` */
     KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
     KIND_REAL,
+    KIND_BYTES, /* 12G, 1.5G, 512M: units of 1024 */
     KIND_LIST, /* whole numbers between commas; 4k is 4096 */
 } option_kind;
 

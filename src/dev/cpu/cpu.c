@@ -44,6 +44,7 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
     MOX_DEV_CATALOGUE(CPU_SLOT)
     MOX_DEV_OPTIONAL(CPU_SLOT)
 #undef CPU_SLOT
+    c->dev.ops.moe_acquire = mox_dev_cpu_moe_acquire;
     c->dev.ops.moe_ffn = mox_dev_cpu_moe_ffn;
     mox_dev_complete(&c->dev);
     *out = &c->dev;

@@ -10,6 +10,7 @@ typedef struct mox_dev_cpu {
     mox_exec exec;
 } mox_dev_cpu;
 
+mox_status mox_dev_cpu_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 
 #endif

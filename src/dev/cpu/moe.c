@@ -48,7 +48,7 @@ static mox_status compute_batch(const mox_exec *e, const mox_moe_ffn_args *a, in
                                  err);
 }
 
-mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+mox_status mox_dev_cpu_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
 {
     const mox_exec *e = &((mox_dev_cpu *)d)->exec;
     MOX_TRY(mox_op_moe_bucket(e,
@@ -58,7 +58,12 @@ mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     int64_t n_wanted = 0;
     for (int64_t x = 0; x < a->n_experts; x++)
         if (a->bucket_offsets[x] < a->bucket_offsets[x + 1]) a->wanted[n_wanted++] = (int32_t)x;
-    MOX_TRY(a->source->acquire(a->source, a->layer, a->wanted, n_wanted, err));
+    return a->source->acquire(a->source, a->layer, a->wanted, n_wanted, err);
+}
+
+mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    const mox_exec *e = &((mox_dev_cpu *)d)->exec;
     mox_status status = MOX_OK;
     for (;;) {
         if (mox_cancelled(a->cancel)) {
@@ -66,7 +71,7 @@ mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
             break;
         }
         int64_t n_batch = 0;
-        status = a->source->next(a->source, a->batch, a->n_experts, &n_batch, err);
+        status = a->source->next(a->source, a->batch, a->n_experts, &n_batch, a->cancel, err);
         if (status != MOX_OK || n_batch == 0) break;
         status = compute_batch(e, a, n_batch, err);
         if (status != MOX_OK) break;

@@ -1,0 +1,27 @@
+/* app/cli/trace.h -- writing down which experts a run asked for; docs/trace.md has the format. */
+#ifndef MOX_APP_CLI_TRACE_H
+#define MOX_APP_CLI_TRACE_H
+
+#include "base/file.h"
+#include "moxie.h"
+
+enum { MOX_CLI_TRACE_BUFFER = 1 << 16 };
+
+/* Begins as {.out = MOX_OUT_CLOSED}. */
+typedef struct mox_cli_trace {
+    mox_out out;
+    mox_status status; /* of the first write that failed */
+    mox_err err;
+    size_t n;
+    char buffer[MOX_CLI_TRACE_BUFFER];
+} mox_cli_trace;
+
+/* EXIT_OK, or the exit code after saying what is wrong. */
+int mox_cli_trace_begin(mox_cli_trace *t, const char *path, const mox_model *m);
+/* Fits mox_context_opts.trace. */
+void mox_cli_trace_layer(void *trace, int32_t layer, const int32_t *ids, int64_t n);
+/* Ends the file, if one was begun: complete when all went well (code), gone otherwise; returns
+ * the exit code. */
+int mox_cli_trace_end(mox_cli_trace *t, int code);
+
+#endif

@@ -1,0 +1,45 @@
+/* runtime/expert_stream.h -- experts in a fixed number of slots, read from their files when a
+ * batch asks for them.
+ *
+ * The index (expert_cache.h) says who goes where, expert_place.h what to read, the reader
+ * (reader.h) reads in the background; this brings them together.  All reads that a batch
+ * needs are under way at once, as far as there are slots.  Experts that are there are handed
+ * out first, the others as they arrive.  With fewer slots than experts several share a slot:
+ * the next one is read when the one before it has been computed.
+ *
+ * Owns:    slots, index, reader.     Borrows: the model.
+ * Threads: that of the step; the reader's own write to slots that are LOADING.
+ * Memory:  everything is reserved by open.
+ *
+ * I1  between batches the index says what is in the slots, or on its way there.
+ * I2  bytes of a slot change only while it is LOADING, and it is never LOADING while a batch
+ *     computes with it.
+ * I3  what was handed out stays until the following next or release. */
+#ifndef MOX_RUNTIME_EXPERT_STREAM_H
+#define MOX_RUNTIME_EXPERT_STREAM_H
+
+#include "dev/dev.h"
+#include "model/model.h"
+#include "moxie/tools.h"
+#include "runtime/reader.h"
+
+typedef struct mox_expert_stream mox_expert_stream;
+
+/* bytes: for slots.  MOX_E_FULL when they are not enough for one. */
+mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const mox_reader_opts *reader,
+                                  mox_err *err);
+void mox_expert_stream_close(mox_expert_stream **s); /* NULL-safe */
+int64_t mox_expert_stream_bytes(const mox_expert_stream *s); /* reserved by open */
+
+/* What open would reserve, by the code that does. */
+mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, int64_t *out, mox_err *err);
+
+/* As in mox_expert_source. */
+void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
+mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
+                                  mox_err *err);
+void mox_expert_stream_release(mox_expert_stream *s);
+
+void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out);
+
+#endif

@@ -1,0 +1,32 @@
+/* runtime/policy.h -- which expert gives way when another needs its slot.
+ *
+ * A policy sees slots only: one is filled with a key, used again, emptied.  It keeps its
+ * own state in memory that the index (runtime/expert_cache.h) allocates, and has neither
+ * clock nor randomness of its own, so that a recorded run can be replayed exactly. */
+#ifndef MOX_RUNTIME_POLICY_H
+#define MOX_RUNTIME_POLICY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Why a slot cannot be given away just now, weakest first. */
+enum {
+    MOX_HOLD_NONE = 0,
+    MOX_HOLD_BATCH = 1,  /* the running batch asked for what is in it */
+    MOX_HOLD_LOADING = 2 /* a read that nobody waits for is on its way to it */
+};
+
+typedef struct mox_policy {
+    const char *name;
+    size_t (*state_bytes)(int64_t n_keys, int32_t n_slots);
+    void (*init)(void *state, int64_t n_keys, int32_t n_slots); /* all slots empty */
+    void (*fill)(void *state, int32_t slot, int64_t key);       /* an empty slot gets a key */
+    void (*touch)(void *state, int32_t slot, int64_t key);      /* its key was asked for again */
+    void (*empty)(void *state, int32_t slot, int64_t key);      /* a filled slot loses its key */
+    /* The filled slot with hold[slot] <= most that is missed least, or -1. */
+    int32_t (*victim)(const void *state, const uint8_t *hold, int most);
+} mox_policy;
+
+extern const mox_policy mox_policy_lru;
+
+#endif

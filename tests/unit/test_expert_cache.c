@@ -1,0 +1,169 @@
+/* tests/unit/test_expert_cache.c -- the index of the expert cache against a slow model of it:
+ * a list of keys, the one used last in front. */
+#include "runtime/expert_cache.h"
+
+#include "base/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { KEYS = 60, IDS = 12, MOST = 64 };
+
+static mox_expert_cache new_cache(int32_t n_slots)
+{
+    mox_expert_cache c;
+    mox_err err;
+    if (mox_expert_cache_init(&c, KEYS, n_slots, &mox_policy_lru, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return c;
+}
+
+static void check_invariants(const mox_expert_cache *c)
+{
+    int32_t n_filled = 0;
+    for (int64_t k = 0; k < c->n_keys; k++) {
+        const int32_t s = c->slot_of[k];
+        assert_true(s >= -1 && s < c->n_slots);
+        if (s >= 0) assert_int_equal(c->key_of[s], k);
+    }
+    for (int32_t s = 0; s < c->n_slots; s++) {
+        if (c->key_of[s] < 0) continue;
+        n_filled++;
+        assert_int_equal(c->slot_of[c->key_of[s]], s);
+    }
+    assert_int_equal(n_filled + c->n_free, c->n_slots);
+    for (int32_t i = 0; i < c->n_free; i++) assert_int_equal(c->key_of[c->free[i]], -1);
+}
+
+/* ---- the slow model ---- */
+
+typedef struct recency {
+    int64_t keys[MOST]; /* the one used last first */
+    int n, room;
+    int64_t hits, misses;
+} recency;
+
+static int position(const recency *r, int64_t key)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->keys[i] == key) return i;
+    return -1;
+}
+
+static void use(recency *r, int64_t key)
+{
+    int at = position(r, key);
+    if (at < 0) {
+        if (r->n < r->room) r->n++;
+        at = r->n - 1; /* the last one falls out */
+    }
+    memmove(r->keys + 1, r->keys, (size_t)at * sizeof *r->keys);
+    r->keys[0] = key;
+}
+
+static void use_all(recency *r, int64_t first, const int32_t *ids, int64_t n)
+{
+    bool hit[MOST];
+    for (int64_t i = 0; i < n; i++) hit[i] = position(r, first + ids[i]) >= 0;
+    for (int64_t i = 0; i < n; i++)
+        if (hit[i]) use(r, first + ids[i]), r->hits++;
+    for (int64_t i = 0; i < n; i++)
+        if (!hit[i]) use(r, first + ids[i]), r->misses++;
+}
+
+/* n distinct ids, ascending. */
+static int64_t choose(mox_rng *rng, int32_t *ids)
+{
+    int64_t n = 0;
+    const uint64_t odds = 1 + mox_rng_u64(rng) % 4;
+    for (int32_t i = 0; i < IDS; i++)
+        if (mox_rng_u64(rng) % 4 < odds) ids[n++] = i;
+    return n;
+}
+
+static void least_recently_used_goes(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {1, 2, 7, 12, 13, 30, 59, 60};
+    mox_rng rng;
+    mox_rng_init(&rng, 1);
+    for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
+        mox_expert_cache c = new_cache(sizes[j]);
+        recency r = {.room = sizes[j]};
+        for (int t = 0; t < 2000; t++) {
+            int32_t ids[IDS], slots[IDS];
+            bool hit[IDS];
+            const int64_t n = choose(&rng, ids), first = (int64_t)(mox_rng_u64(&rng) % (KEYS / IDS)) * IDS;
+            mox_expert_cache_begin(&c, first, ids, n, slots, hit);
+            mox_expert_cache_end(&c, slots, n);
+            use_all(&r, first, ids, n);
+            check_invariants(&c);
+            for (int64_t k = 0; k < KEYS; k++) assert_int_equal(mox_expert_cache_find(&c, k) >= 0, position(&r, k) >= 0);
+        }
+        assert_int_equal(c.hits, r.hits);
+        assert_int_equal(c.misses, r.misses);
+        assert_true(c.hits > 0 && c.misses > 0);
+        mox_expert_cache_deinit(&c);
+    }
+}
+
+static void a_batch_keeps_what_it_has(void **state)
+{
+    (void)state;
+    mox_expert_cache c = new_cache(4);
+    int32_t slots[8];
+    bool hit[8];
+    mox_expert_cache_begin(&c, 0, (int32_t[]){0, 1, 2, 3}, 4, slots, hit);
+    mox_expert_cache_end(&c, slots, 4);
+    /* 0 was used longest ago, but is asked for: 1 and 2 go. */
+    mox_expert_cache_begin(&c, 0, (int32_t[]){0, 4, 5}, 3, slots, hit);
+    assert_true(hit[0] && !hit[1] && !hit[2]);
+    assert_int_equal(mox_expert_cache_find(&c, 1), -1);
+    assert_int_equal(mox_expert_cache_find(&c, 2), -1);
+    assert_true(mox_expert_cache_find(&c, 3) >= 0);
+    const int32_t taken = mox_expert_cache_take(&c, 30); /* from 3, the only one that nobody holds */
+    assert_int_equal(mox_expert_cache_find(&c, 3), -1);
+    assert_int_equal(mox_expert_cache_find(&c, 30), taken);
+    c.hold[taken] = MOX_HOLD_LOADING;
+    assert_int_equal(mox_expert_cache_take(&c, 31), -1);
+    mox_expert_cache_end(&c, slots, 3);
+    assert_true(mox_expert_cache_take(&c, 31) >= 0);
+    assert_true(mox_expert_cache_find(&c, 30) >= 0); /* it is still loading */
+    mox_expert_cache_deinit(&c);
+}
+
+static void experts_share_slots_when_there_are_too_few(void **state)
+{
+    (void)state;
+    mox_expert_cache c = new_cache(2);
+    int32_t slots[6];
+    bool hit[6];
+    mox_expert_cache_begin(&c, 0, (int32_t[]){1, 2, 3, 4, 5}, 5, slots, hit);
+    static const int32_t expected[] = {0, 1, 0, 1, 0};
+    assert_memory_equal(slots, expected, sizeof expected);
+    mox_expert_cache_end(&c, slots, 5);
+    assert_int_equal(mox_expert_cache_find(&c, 5), 0);
+    assert_int_equal(mox_expert_cache_find(&c, 4), 1);
+    /* A batch that was given up: slot 0 still has 3, slot 1 has nothing. */
+    mox_expert_cache_correct(&c, 0, 3);
+    mox_expert_cache_correct(&c, 1, -1);
+    mox_expert_cache_correct(&c, 1, -1);
+    check_invariants(&c);
+    assert_int_equal(mox_expert_cache_find(&c, 3), 0);
+    assert_int_equal(mox_expert_cache_find(&c, 5), -1);
+    assert_int_equal(c.n_free, 1);
+    mox_expert_cache_deinit(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(least_recently_used_goes),
+        cmocka_unit_test(a_batch_keeps_what_it_has),
+        cmocka_unit_test(experts_share_slots_when_there_are_too_few),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,567 @@
+/* tests/unit/test_experts.c -- experts that are read when they are needed: the same bytes come
+ * out as from mapped files, whatever is there, in however few slots, and whatever goes wrong.
+ *
+ * Also built with the thread sanitizer. */
+#include "runtime/context.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "model/dense_load.h"
+#include "moxie/tools.h"
+#include "runtime/expert_cache.h"
+#include "runtime/expert_place.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DENSE_MODEL SOURCE_ROOT "/tests/data/models/demo-qwen3"
+static const char *const model_dirs[] = {SOURCE_ROOT "/models/demo", SOURCE_ROOT "/tests/data/models/demo-qwen3-moe",
+                                         SOURCE_ROOT "/tests/data/models/demo-deepseek-v3"};
+enum { N_MODELS = sizeof model_dirs / sizeof *model_dirs, V = 2048, PROMPT = 300, DECODE = 32 };
+
+static int32_t tokens[PROMPT + DECODE];
+static float (*want)[DECODE + 1][V]; /* [N_MODELS]: logits of the last token of the prompt and of each that follows */
+static float (*got)[V];              /* [DECODE + 1] */
+static mox_model *streamed[N_MODELS]; /* with dense weights loaded */
+
+static mox_model *open_model(const char *dir)
+{
+    mox_model *m;
+    mox_err err;
+    if (mox_model_open(&m, dir, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return m;
+}
+
+static mox_context *new_context(const mox_model *m, mox_context_opts opts)
+{
+    mox_context *c;
+    mox_err err;
+    opts.n_ctx = PROMPT + DECODE;
+    if (opts.n_threads == 0) opts.n_threads = 2;
+    if (mox_context_create(&c, m, &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return c;
+}
+
+static mox_context *stream_context(const mox_model *m, int64_t n_slots, int readers, bool buffered)
+{
+    return new_context(m, (mox_context_opts){.expert_bytes = n_slots * mox_model_expert_slot_bytes(m), .n_readers = readers,
+                                             .buffered = buffered});
+}
+
+static int64_t count_experts(const mox_model *m)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->dims.n_layers; i++) n += m->layers[i].experts ? m->n_experts : 0;
+    return n;
+}
+
+/* The prompt and then token by token, in a fresh sequence, n_steps of it. */
+static mox_status generate(mox_context *c, int n_steps, const mox_step_opts *opts, float (*out)[V], mox_err *err)
+{
+    mox_seq *s;
+    mox_status status = mox_seq_create(&s, c, err);
+    for (int i = 0; i < n_steps && status == MOX_OK; i++) {
+        const mox_segment g = {.seq = s, .tokens = i == 0 ? tokens : tokens + PROMPT + i - 1, .n = i == 0 ? PROMPT : 1,
+                               .want = MOX_WANT_LAST};
+        status = mox_step(c, &g, 1, opts, err);
+        if (status == MOX_OK) memcpy(out[i], mox_logits_row(c, 0), sizeof out[i]);
+    }
+    mox_seq_destroy(&s);
+    return status;
+}
+
+static void assert_same(mox_context *c, int model, int n_steps)
+{
+    mox_err err;
+    memset(got, 0, (DECODE + 1) * sizeof *got);
+    if (generate(c, n_steps, NULL, got, &err) != MOX_OK) fail_msg("%s", err.msg);
+    assert_memory_equal(got, want[model], (size_t)n_steps * sizeof *got);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    want = calloc(N_MODELS, sizeof *want);
+    got = calloc(DECODE + 1, sizeof *got);
+    for (int i = 0; i < PROMPT + DECODE; i++) tokens[i] = (i * 7919 + 13) % 1900;
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_err err;
+        mox_model *m = open_model(model_dirs[i]);
+        mox_context *c = new_context(m, (mox_context_opts){0});
+        if (generate(c, DECODE + 1, NULL, want[i], &err) != MOX_OK) fail_msg("%s", err.msg);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+        streamed[i] = open_model(model_dirs[i]);
+        if (mox_model_load_dense(streamed[i], NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    }
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) mox_model_close(&streamed[i]);
+    free(want);
+    free(got);
+    return 0;
+}
+
+/* ---- the same bytes ---- */
+
+static void slots_and_readers_do_not_show(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const int64_t all = count_experts(streamed[i]), slots[] = {all, all / 2, all / 10, 1};
+        for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
+            for (int kind = 0; kind < 4; kind++) {
+                mox_context *c = stream_context(streamed[i], slots[j], kind & 1 ? 16 : 1, kind & 2);
+                mox_expert_stats s;
+                assert_same(c, i, DECODE + 1);
+                mox_context_get_expert_stats(c, &s);
+                assert_int_equal(s.n_slots, slots[j]);
+                assert_true(s.misses > 0 && s.bytes_read > 0 && (slots[j] < all || s.misses <= all));
+                mox_context_destroy(&c);
+            }
+        }
+    }
+}
+
+/* Experts that are streamed over a mapping which is still whole. */
+static void dense_weights_may_stay_mapped(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_model *m = open_model(model_dirs[i]);
+        mox_context *c = stream_context(m, 7, 2, true);
+        assert_same(c, i, 3);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static void contexts_share_a_model(void **state)
+{
+    (void)state;
+    mox_context *a = stream_context(streamed[0], 20, 4, false), *b = stream_context(streamed[0], 9, 4, true);
+    for (int i = 0; i < 2; i++) {
+        assert_same(a, 0, 2);
+        assert_same(b, 0, 2);
+    }
+    mox_context_destroy(&a);
+    mox_context_destroy(&b);
+}
+
+/* A second index that sees the same requests. */
+typedef struct shadow {
+    mox_expert_cache cache;
+    int64_t n_experts;
+    int32_t slots[1024];
+    bool hit[1024];
+} shadow;
+
+static void follow(void *user, int32_t layer, const int32_t *ids, int64_t n)
+{
+    shadow *s = user;
+    mox_expert_cache_begin(&s->cache, layer * s->n_experts, ids, n, s->slots, s->hit);
+    mox_expert_cache_end(&s->cache, s->slots, n);
+}
+
+static void a_recorded_run_can_be_replayed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const mox_model *m = streamed[i];
+        const int64_t all = count_experts(m), slots[] = {all / 2, all / 10, 3};
+        for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
+            shadow s = {.n_experts = m->n_experts};
+            mox_err err;
+            mox_expert_stats stats;
+            assert_int_equal(mox_expert_cache_init(&s.cache, m->dims.n_layers * m->n_experts, (int32_t)slots[j], &mox_policy_lru, &err),
+                             MOX_OK);
+            mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = slots[j] * mox_model_expert_slot_bytes(m),
+                                                               .n_readers = 16, .trace = follow, .trace_user = &s});
+            assert_same(c, i, DECODE + 1);
+            mox_context_get_expert_stats(c, &stats);
+            assert_int_equal(stats.hits, s.cache.hits);
+            assert_int_equal(stats.misses, s.cache.misses);
+            mox_context_destroy(&c);
+            mox_expert_cache_deinit(&s.cache);
+        }
+    }
+}
+
+/* ---- memory ---- */
+
+static int count_allocation(void *user, size_t bytes)
+{
+    (void)bytes;
+    ++*(int *)user;
+    return 1;
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        int n = 0;
+        mox_context *c = stream_context(streamed[i], 11, 4, false);
+        mox_alloc_set_hook(count_allocation, &n);
+        assert_same(c, i, 4);
+        mox_alloc_set_hook(NULL, NULL);
+        assert_int_equal(n, 0);
+        mox_context_destroy(&c);
+    }
+}
+
+/* Every byte of the files that is dense is in memory, and every other byte is not. */
+static void loading_takes_dense_weights_only(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const mox_tensors *t = &streamed[i]->tensors;
+        int64_t dense = 0, pages;
+        for (int64_t j = 0; j < t->n_tensors; j++) {
+            const mox_extent *e = &t->tensors[j].extent;
+            const uint8_t *memory = (const uint8_t *)t->files[e->file].map + e->offset;
+            uint8_t *bytes = calloc(1, (size_t)e->bytes);
+            if (streamed[i]->tensor_use[j] == MOX_USED_DENSE) {
+                assert_int_equal(mox_file_read_at(&t->files[e->file], e->offset, bytes, (size_t)e->bytes, NULL), MOX_OK);
+                dense += e->bytes;
+            } else {
+                assert_int_equal(streamed[i]->tensor_use[j], MOX_USED_EXPERT);
+            }
+            assert_memory_equal(memory, bytes, (size_t)e->bytes);
+            free(bytes);
+        }
+        const mox_inspection *r = &streamed[i]->report;
+        assert_int_equal(dense, r->bytes_total - r->bytes_experts);
+        assert_int_equal(mox_dense_bytes(streamed[i], &pages, NULL), MOX_OK);
+        assert_true(pages >= dense && pages % 4096 == 0);
+    }
+}
+
+typedef struct nth {
+    atomic_int count;
+    int from, to; /* calls that fail, from 1 */
+} nth;
+
+static int fail_reads(void *user, const char *path, const char *what)
+{
+    nth *f = user;
+    const size_t n = strlen(path);
+    if (strcmp(what, "read") != 0 || n < 12 || strcmp(path + n - 12, ".safetensors") != 0) return 0;
+    const int count = atomic_fetch_add(&f->count, 1) + 1;
+    return count >= f->from && count <= f->to ? EIO : 0;
+}
+
+static int fail_allocation(void *user, size_t bytes)
+{
+    (void)bytes;
+    nth *f = user;
+    return atomic_fetch_add(&f->count, 1) + 1 != f->from;
+}
+
+static void a_failed_load_changes_nothing(void **state)
+{
+    (void)state;
+    mox_err err;
+    for (int kind = 0; kind < 2; kind++) {
+        for (int at = 1;; at++) {
+            mox_model *m = open_model(model_dirs[1]);
+            nth f = {.from = at, .to = at};
+            if (kind == 0) mox_io_set_hook(fail_reads, &f);
+            else mox_alloc_set_hook(fail_allocation, &f);
+            const mox_status status = mox_model_load_dense(m, NULL, NULL, &err);
+            mox_io_set_hook(NULL, NULL);
+            mox_alloc_set_hook(NULL, NULL);
+            mox_context *c = status == MOX_OK ? stream_context(m, 5, 2, true) : new_context(m, (mox_context_opts){0});
+            if (at == 1 || status == MOX_OK) assert_same(c, 1, 1);
+            mox_context_destroy(&c);
+            mox_model_close(&m);
+            if (status == MOX_OK) {
+                assert_true(at > 1); /* something did fail */
+                break;
+            }
+            assert_int_equal(status, kind == 0 ? MOX_E_IO : MOX_E_MEMORY);
+        }
+    }
+}
+
+static mox_status try_context(const mox_model *m, int64_t bytes, mox_err *err)
+{
+    mox_context *c;
+    const mox_status status = mox_context_create(&c, m, &(mox_context_opts){.n_ctx = 64, .expert_bytes = bytes}, err);
+    mox_context_destroy(&c);
+    return status;
+}
+
+static void what_cannot_work_is_refused(void **state)
+{
+    (void)state;
+    mox_err err;
+    const int64_t slot = mox_model_expert_slot_bytes(streamed[0]);
+    assert_true(slot > 0 && slot % MOX_READ_ALIGN == 0);
+    assert_int_equal(try_context(streamed[0], 0, &err), MOX_E_ARG); /* its experts are nowhere */
+    assert_non_null(strstr(err.msg, "expert_bytes"));
+    assert_int_equal(try_context(streamed[0], -1, &err), MOX_E_ARG);
+    assert_int_equal(try_context(streamed[0], slot - 1, &err), MOX_E_FULL);
+    assert_int_equal(try_context(streamed[0], slot, &err), MOX_OK);
+    mox_model *m = open_model(DENSE_MODEL);
+    assert_int_equal(mox_model_expert_slot_bytes(m), 0);
+    assert_int_equal(try_context(m, slot, &err), MOX_E_ARG);
+    assert_non_null(strstr(err.msg, "no routed experts"));
+    assert_int_equal(mox_model_load_dense(m, NULL, NULL, &err), MOX_OK); /* all of it, then */
+    assert_int_equal(try_context(m, 0, &err), MOX_OK);
+    mox_model_close(&m);
+    assert_int_equal(mox_model_open(&m, model_dirs[0], &(mox_model_opts){.weights = MOX_WEIGHTS_COPY}, &err), MOX_OK);
+    assert_int_equal(mox_model_load_dense(m, NULL, NULL, &err), MOX_E_ARG);
+    mox_model_close(&m);
+}
+
+static void every_failed_allocation_is_survived(void **state)
+{
+    (void)state;
+    for (int at = 1;; at++) {
+        mox_context *c;
+        mox_err err;
+        nth f = {.from = at};
+        mox_alloc_set_hook(fail_allocation, &f);
+        const mox_status status =
+            mox_context_create(&c, streamed[1], &(mox_context_opts){.n_ctx = 64, .n_batch = 8, .n_threads = 1,
+                                                                    .expert_bytes = 9 * mox_model_expert_slot_bytes(streamed[1])},
+                               &err);
+        mox_alloc_set_hook(NULL, NULL);
+        mox_context_destroy(&c);
+        if (status == MOX_OK && atomic_load(&f.count) < at) break;
+        assert_true(status == MOX_E_MEMORY || status == MOX_OK);
+    }
+}
+
+/* ---- failing disks ---- */
+
+/* Every read from the N-th on fails: the generation ends with a sentence that names the file,
+ * and the same context gives the right bytes afterwards. */
+static void a_broken_disk_fails_one_generation(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        enum { STEPS = 4 };
+        nth f = {0};
+        mox_context *c = stream_context(streamed[i], 12, 3, true);
+        mox_io_set_hook(fail_reads, &f);
+        assert_same(c, i, STEPS);
+        const int total = atomic_load(&f.count);
+        assert_true(total > 20);
+        for (int at = 1; at <= total; at += 1 + total / 12) {
+            mox_err err = {0};
+            nth g = {.from = at, .to = 1 << 30};
+            mox_context_destroy(&c);
+            c = stream_context(streamed[i], 12, 3, true);
+            mox_io_set_hook(fail_reads, &g);
+            const mox_status status = generate(c, STEPS, NULL, got, &err);
+            mox_io_set_hook(NULL, NULL);
+            assert_int_equal(status, MOX_E_IO);
+            assert_non_null(strstr(err.msg, "model.safetensors"));
+            assert_same(c, i, STEPS);
+        }
+        mox_io_set_hook(NULL, NULL);
+        mox_context_destroy(&c);
+    }
+}
+
+static void a_single_failed_read_is_repeated(void **state)
+{
+    (void)state;
+    for (int at = 1; at < 200; at += 23) {
+        nth f = {.from = at, .to = at};
+        mox_context *c = stream_context(streamed[0], 12, 3, true);
+        mox_io_set_hook(fail_reads, &f);
+        assert_same(c, 0, 2);
+        mox_io_set_hook(NULL, NULL);
+        assert_true(atomic_load(&f.count) > at);
+        mox_context_destroy(&c);
+    }
+}
+
+/* A disk that answers nobody while it is stalled. */
+typedef struct stall {
+    atomic_bool on;
+    atomic_int n_waiting;
+} stall;
+
+static int stall_reads(void *user, const char *path, const char *what)
+{
+    (void)path;
+    stall *s = user;
+    if (strcmp(what, "read") != 0) return 0;
+    atomic_fetch_add(&s->n_waiting, 1);
+    while (atomic_load(&s->on)) (void)usleep(1000);
+    return 0;
+}
+
+typedef struct canceller {
+    stall *stall;
+    mox_cancel cancel;
+    double raised_s;
+} canceller;
+
+static void *cancel_when_stalled(void *user)
+{
+    canceller *c = user;
+    while (atomic_load(&c->stall->n_waiting) == 0) (void)usleep(1000);
+    (void)usleep(30000);
+    c->raised_s = mox_clock_now();
+    mox_cancel_raise(&c->cancel);
+    return NULL;
+}
+
+static void cancelling_does_not_wait_for_the_disk(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_err err;
+        stall s = {.on = true};
+        canceller k = {.stall = &s};
+        pthread_t thread;
+        mox_context *c = stream_context(streamed[i], 6, 2, true);
+        mox_io_set_hook(stall_reads, &s);
+        assert_int_equal(pthread_create(&thread, NULL, cancel_when_stalled, &k), 0);
+        const mox_status status = generate(c, 1, &(mox_step_opts){.cancel = &k.cancel}, got, &err);
+        const double seen_s = mox_clock_now();
+        pthread_join(thread, NULL);
+        assert_int_equal(status, MOX_E_CANCELLED);
+        assert_true(seen_s - k.raised_s < 1.0); /* the disk would never have answered; 1 s is for a busy machine */
+        atomic_store(&s.on, false); /* reads of the cancelled step are still under way now, in slots that others need */
+        assert_same(c, i, 3);
+        mox_io_set_hook(NULL, NULL);
+        mox_context_destroy(&c);
+    }
+}
+
+static void closing_takes_back_what_is_under_way(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        mox_err err;
+        stall s = {.on = true};
+        canceller k = {.stall = &s};
+        pthread_t thread;
+        mox_context *c = stream_context(streamed[0], 30, 2, true);
+        mox_io_set_hook(stall_reads, &s);
+        assert_int_equal(pthread_create(&thread, NULL, cancel_when_stalled, &k), 0);
+        assert_int_equal(generate(c, 1, &(mox_step_opts){.cancel = &k.cancel}, got, &err), MOX_E_CANCELLED);
+        pthread_join(thread, NULL);
+        atomic_store(&s.on, false);
+        mox_context_destroy(&c);
+        mox_io_set_hook(NULL, NULL);
+    }
+}
+
+/* ---- placement ---- */
+
+static void check_part(const mox_expert_place *p, const mox_extent *e, int64_t at)
+{
+    int found = 0;
+    for (int32_t i = 0; i < p->n_ranges; i++) {
+        if (p->ranges[i].file != e->file || e->offset < p->ranges[i].offset ||
+            e->offset + e->bytes > p->ranges[i].offset + p->ranges[i].bytes)
+            continue;
+        found++;
+        assert_int_equal(at, p->ranges[i].at + p->ranges[i].offset % MOX_READ_ALIGN + e->offset - p->ranges[i].offset);
+    }
+    assert_int_equal(found, 1);
+}
+
+static void check_place(const mox_expert_weights *w, int64_t slot_bytes)
+{
+    mox_expert_place p;
+    int64_t end = 0;
+    mox_expert_place_find(w, &p);
+    assert_true(p.n_ranges >= 1 && p.n_ranges <= MOX_EXPERT_PARTS && p.bytes <= slot_bytes);
+    for (int32_t i = 0; i < p.n_ranges; i++) { /* on whole pages, one after the other */
+        assert_int_equal(p.ranges[i].at % MOX_READ_ALIGN, 0);
+        assert_int_equal(p.ranges[i].at, end);
+        end += (p.ranges[i].offset % MOX_READ_ALIGN + p.ranges[i].bytes + MOX_READ_ALIGN - 1) / MOX_READ_ALIGN * MOX_READ_ALIGN;
+    }
+    assert_int_equal(p.bytes, end);
+    const mox_weight *parts[] = {&w->gate, &w->up, &w->down};
+    for (int i = 0; i < 3; i++) {
+        check_part(&p, &parts[i]->w, p.part_at[3 * i]);
+        const bool own = parts[i]->layout.kind == MOX_MAT_AFFINE;
+        if (own) check_part(&p, &parts[i]->scales, p.part_at[3 * i + 1]);
+        if (own) check_part(&p, &parts[i]->biases, p.part_at[3 * i + 2]);
+        if (!own) assert_true(p.part_at[3 * i + 1] == -1 && p.part_at[3 * i + 2] == -1);
+    }
+}
+
+static void every_expert_has_its_place(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++)
+        for (int64_t layer = 0; layer < streamed[i]->dims.n_layers; layer++)
+            for (int64_t x = 0; streamed[i]->layers[layer].experts && x < streamed[i]->n_experts; x++)
+                check_place(&streamed[i]->layers[layer].experts[x], mox_model_expert_slot_bytes(streamed[i]));
+}
+
+static mox_weight made_up(mox_mat_kind kind, int32_t file, int64_t w, int64_t scales, int64_t biases, int64_t bytes)
+{
+    return (mox_weight){.layout = {.kind = kind}, .w = {file, w, bytes}, .scales = {file, scales, bytes / 8},
+                        .biases = {file, biases, bytes / 8}};
+}
+
+static void neighbours_are_read_together(void **state)
+{
+    (void)state;
+    mox_expert_place p;
+    const mox_expert_weights together = {.gate = made_up(MOX_MAT_AFFINE, 0, 100, 8100, 9100, 8000),
+                                         .up = made_up(MOX_MAT_AFFINE, 0, 10100, 18100, 19100, 8000),
+                                         .down = made_up(MOX_MAT_AFFINE, 0, 20100, 28100, 29100, 8000)};
+    mox_expert_place_find(&together, &p);
+    assert_int_equal(p.n_ranges, 1);
+    assert_int_equal(p.ranges[0].offset, 100);
+    assert_int_equal(p.ranges[0].bytes, 30000);
+    const mox_expert_weights apart = {.gate = made_up(MOX_MAT_AFFINE, 1, 1 << 20, 2 << 20, 3 << 20, 8000),
+                                      .up = made_up(MOX_MAT_AFFINE, 0, 1 << 20, 2 << 20, 3 << 20, 8000),
+                                      .down = made_up(MOX_MAT_AFFINE, 0, 4 << 20, (4 << 20) + 8000, (4 << 20) + 9000, 8000)};
+    mox_expert_place_find(&apart, &p);
+    assert_int_equal(p.n_ranges, 7);
+    assert_int_equal(p.ranges[6].file, 1); /* in the order of the files, the later ones of file 0 before */
+    check_place(&apart, p.bytes);
+    mox_expert_weights grids = apart;
+    grids.gate.layout.kind = grids.up.layout.kind = grids.down.layout.kind = MOX_MAT_FP8;
+    mox_expert_place_find(&grids, &p);
+    assert_int_equal(p.n_ranges, 3);
+    check_place(&grids, p.bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_and_readers_do_not_show),
+        cmocka_unit_test(dense_weights_may_stay_mapped),
+        cmocka_unit_test(contexts_share_a_model),
+        cmocka_unit_test(a_recorded_run_can_be_replayed),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(loading_takes_dense_weights_only),
+        cmocka_unit_test(a_failed_load_changes_nothing),
+        cmocka_unit_test(what_cannot_work_is_refused),
+        cmocka_unit_test(every_failed_allocation_is_survived),
+        cmocka_unit_test(a_broken_disk_fails_one_generation),
+        cmocka_unit_test(a_single_failed_read_is_repeated),
+        cmocka_unit_test(cancelling_does_not_wait_for_the_disk),
+        cmocka_unit_test(closing_takes_back_what_is_under_way),
+        cmocka_unit_test(every_expert_has_its_place),
+        cmocka_unit_test(neighbours_are_read_together),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
