@@ -29,11 +29,13 @@ enum {
     COMPLETION = 1 << 9,
     TEMPLATE = 1 << 10,
     CHAT = 1 << 11,
+    PACK = 1 << 12,
+    VERIFY = 1 << 13,
     TALKS = RUN | CHAT, /* commands that make replies */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH, /* and that can be told how */
-    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE,
-    WORKS = WITH_MODEL | SYNTH | LIST, /* commands with something to say besides their result */
+    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE | VERIFY,
+    WORKS = WITH_MODEL | SYNTH | LIST | PACK, /* commands with something to say besides their result */
     ALL = WORKS | COMPLETION | VERSION,
 };
 
@@ -80,6 +82,20 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
+     .words = {MEANS_MODEL, MEANS_FOLDER},
+     .more = "MODEL is what -m takes elsewhere.  DIR is made, or empty; the packed model there is used like any other, and "
+             "gives the same numbers.  The bytes of each routed expert lie side by side and at multiples of 4096, so that one "
+             "read brings an expert; moxie.pack.json has checksums of everything, for `moxie verify`.\n"
+             "Files that hold no experts are hard links where the file system can, the rest is written anew: there must be "
+             "about as much room as the model takes.  If it is interrupted, the same command goes on after the last complete "
+             "file."},
+    {"verify", "reads every byte of a model and says what is wrong with it", "moxie verify [-m MODEL] [--json]", mox_cli_verify,
+     .bit = VERIFY,
+     .more = "Compares checksums where there are any: of packed models, and of files in the Hugging Face cache that are named "
+             "by their SHA-256.  Looks for numbers that are not finite in all tensors, and for scales that are all zero.\n"
+             "One line for each finding, with the file, the tensor and what to do.  The exit code is 3 when there is a "
+             "problem; a warning is no problem."},
     {"completion", "completions for a shell, and the manual page", "moxie completion bash|zsh|fish|man", mox_cli_completion,
      .bit = COMPLETION, .takes_words = 1, .words = {MEANS_SCRIPT},
      .more = "bash: eval \"$(moxie completion bash)\" in ~/.bashrc.\n"
@@ -202,7 +218,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
                      .help = "use weights where the system keeps their files, or copy them in the background to memory on "
                              "huge pages: as much memory again, and faster where files are in small pages (bench says)"},
     [OPT_NAMES] = {"names", 0, KIND_SWITCH, .commands = LIST, .help = "print names only, one to a line, of what is there"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST,
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | VERIFY,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},

@@ -15,6 +15,14 @@ void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total
                             .last = now, .total = total, .unit = "tok", .rate_unit = "t/s", .per_unit = 1.0};
 }
 
+void mox_cli_progress_start_bytes(mox_cli_progress *p, const char *what, int64_t total, bool quiet)
+{
+    mox_cli_progress_start(p, what, total, quiet);
+    p->unit = "GB";
+    p->rate_unit = "GB/s";
+    p->per_unit = 1e9;
+}
+
 static void format_line(const mox_cli_progress *p, int64_t done, double now, char *out, size_t size)
 {
     const double seconds = now - p->started;

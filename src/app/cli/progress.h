@@ -21,6 +21,8 @@ typedef struct mox_cli_progress {
 
 /* Counts tokens; the caller may set other units afterwards. */
 void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total, bool quiet);
+/* Counts bytes and tells GB. */
+void mox_cli_progress_start_bytes(mox_cli_progress *p, const char *what, int64_t total, bool quiet);
 /* Fits mox_step_opts.progress. */
 void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total);
 void mox_cli_progress_end(mox_cli_progress *p);
