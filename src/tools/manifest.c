@@ -106,7 +106,8 @@ mox_status mox_manifest_write(const mox_manifest *m, const char *dir, mox_err *e
     mox_writer w = {0};
     mox_out out = MOX_OUT_CLOSED;
     char *path = mox_path_join(dir, mox_manifest_name);
-    mox_status status = path ? write_all(&w, m, err) : mox_fail_memory(err, strlen(dir) + sizeof mox_manifest_name, "a file name");
+    if (!path) return mox_fail_memory(err, strlen(dir) + sizeof mox_manifest_name, "a file name");
+    mox_status status = write_all(&w, m, err);
     if (status == MOX_OK) status = mox_out_open(&out, path, err);
     if (status == MOX_OK) status = mox_out_write(&out, mox_writer_text(&w), w.n, err);
     if (status == MOX_OK) status = mox_out_commit(&out, err);

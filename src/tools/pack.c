@@ -161,8 +161,9 @@ static mox_status check_room(packing *k, int64_t bytes)
 {
     const int64_t room = mox_dir_free_bytes(k->out);
     if (room < 0 || bytes <= room) return MOX_OK;
-    return mox_fail(k->err, MOX_E_FULL, "%s: %.1f GB are still to be written but only %.1f GB are free; make room and run it again",
-                    k->out, (double)bytes / 1e9, (double)room / 1e9);
+    return mox_fail(k->err, MOX_E_FULL,
+                    "%s: %.1f GB are still to be written but only %.1f GB are free; make room and run it again", k->out,
+                    (double)bytes / 1e9, (double)room / 1e9);
 }
 
 static mox_status take_whole(packing *k, const mox_pack_step *s, const char *path)
@@ -235,8 +236,9 @@ static mox_status check_result(const packing *k)
     const bool same = a->params_total == b->params_total && a->params_active == b->params_active &&
                       a->bytes_total == b->bytes_total && a->bytes_experts == b->bytes_experts;
     mox_model_close(&packed);
-    return same ? MOX_OK : mox_fail(k->err, MOX_E_FORMAT, "%s: the packed model is not the one in %s; please report this", k->out,
-                                    k->plan->dir);
+    if (same) return MOX_OK;
+    return mox_fail(k->err, MOX_E_FORMAT, "%s: the packed model is not the one in %s; did that change meanwhile?", k->out,
+                    k->plan->dir);
 }
 
 static mox_status run_steps(packing *k, mox_manifest *earlier)
@@ -264,8 +266,8 @@ static mox_status take_folder(const mox_pack_plan *p, const char *out, mox_manif
     mox_status status = mox_manifest_read(earlier, out, err);
     if (status == MOX_OK && earlier->source != p->source) {
         mox_manifest_deinit(earlier);
-        return mox_fail(err, MOX_E_ARG, "%s: holds a packed model that was not made from %s as it is now; name a new folder", out,
-                        p->dir);
+        return mox_fail(err, MOX_E_ARG,
+                        "%s: holds a packed model that was not made from %s as it is now; name a new folder", out, p->dir);
     }
     if (status != MOX_E_NOT_FOUND) return status;
     /* A run that was ended while it wrote its first manifest leaves this. */
@@ -297,8 +299,8 @@ static mox_status check_not_packed(const char *dir, mox_err *err)
     if (!path) return mox_fail_memory(err, strlen(dir) + 32, "a file name");
     const int there = mox_path_exists(path);
     mox_free(path);
-    return there ? mox_fail(err, MOX_E_ARG, "%s: is a packed model already (it has %s); use it as it is", dir, mox_manifest_name)
-                 : MOX_OK;
+    if (!there) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "%s: is a packed model already (it has %s); use it as it is", dir, mox_manifest_name);
 }
 
 static mox_status pack_model(const mox_model *m, const char *dir, const char *out, const mox_pack_opts *opts,
@@ -311,7 +313,7 @@ static mox_status pack_model(const mox_model *m, const char *dir, const char *ou
     mox_status status = take_folder(&plan, out, &earlier, err);
     if (status == MOX_OK) {
         k.done.source = plan.source;
-        k.room = mox_max_i64(BUFFER, plan.expert_bytes_max);
+        k.room = mox_max_i64(mox_min_i64(BUFFER, plan.bytes), plan.expert_bytes_max);
         k.buffer = mox_alloc((size_t)k.room);
         if (!k.buffer) status = mox_fail_memory(err, (size_t)k.room, "a buffer for experts");
     }

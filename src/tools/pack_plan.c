@@ -74,7 +74,8 @@ static mox_status sort_tensors(mox_pack_plan *p, mox_err *err)
     p->place = mox_tensors_by_place(t);
     p->expert = mox_alloc_array(n, 1);
     p->dense = mox_alloc_array(n, sizeof *p->dense);
-    if (!p->place || !p->expert || !p->dense) return mox_fail_memory(err, n * (2 * sizeof *p->place + 1), "the list of tensors");
+    if (!p->place || !p->expert || !p->dense)
+        return mox_fail_memory(err, n * (2 * sizeof *p->place + 1), "the list of tensors");
     for (int64_t layer = 0; layer < p->model->dims.n_layers; layer++) {
         const mox_expert_weights *x = p->model->layers[layer].experts;
         for (int64_t e = 0; x && e < p->model->n_experts; e++) {

@@ -370,7 +370,8 @@ class Verify(Case):
             for value in (nan, inf):
                 with self.subTest(name, value=value):
                     found = self.numbers([(name, 6, value)], 3)
-                    self.assertEqual([(f["kind"], f["file"], f["tensor"]) for f in found], [("problem", "model.safetensors", name)])
+                    self.assertEqual([(f["kind"], f["file"], f["tensor"]) for f in found],
+                                     [("problem", "model.safetensors", name)])
                     self.assertIn("1 of its", found[0]["what"])
                     self.assertIn("number 3 first", found[0]["what"])
         self.assertEqual(len(self.numbers([(n, 0, nan * 3) for n in names], 3)), len(names))
