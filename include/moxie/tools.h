@@ -176,6 +176,64 @@ typedef struct mox_plan_speed {
 } mox_plan_speed;
 MOX_API void mox_plan_predict(const mox_plan *p, const mox_plan_machine *machine, mox_plan_speed *out);
 
+/* ---- packed models ----
+ *
+ * A packed model has the bytes of each routed expert side by side, so that one read brings
+ * it, and checksums of everything.  It is opened like any other. */
+
+typedef struct mox_pack_opts {
+    const mox_cancel *cancel; /* may be NULL */
+    /* Called with bytes done and bytes in all; may be NULL. */
+    void (*progress)(void *user, int64_t n_done, int64_t n_total);
+    void *progress_user;
+    mox_warn_fn *warn; /* of opening the model; may be NULL */
+    void *warn_user;
+} mox_pack_opts;
+
+typedef struct mox_pack_report {
+    int64_t bytes, bytes_written; /* of all files; of those that were written and not linked */
+    int64_t n_experts;            /* that were written */
+    int32_t n_files, n_linked, n_kept; /* kept: an earlier run had finished them */
+    bool was_complete;            /* there was nothing to do */
+} mox_pack_report;
+
+/* Packs the model in the folder dir into the folder out, which is made, or empty, or holds
+ * what an earlier call left: files that are complete stay.  Files without experts are
+ * linked where the file system can.  opts and report may be NULL. */
+MOX_API mox_status mox_pack(const char *dir, const char *out, const mox_pack_opts *opts, mox_pack_report *report,
+                            mox_err *err);
+
+/* What is wrong with a file of a model. */
+typedef struct mox_finding {
+    bool warning;       /* odd, but the model may be meant so */
+    const char *file;   /* its name in the folder; NULL: the model as a whole */
+    const char *tensor; /* or piece; NULL: the file as a whole */
+    const char *what;   /* and what to do */
+} mox_finding;
+
+typedef struct mox_verify_opts {
+    const mox_cancel *cancel; /* may be NULL */
+    /* Called with bytes done and bytes in all; may be NULL. */
+    void (*progress)(void *user, int64_t n_done, int64_t n_total);
+    void *progress_user;
+    /* Called for each finding, whose strings are good during the call; may be NULL. */
+    void (*found)(void *user, const mox_finding *f);
+    void *found_user;
+} mox_verify_opts;
+
+typedef struct mox_verify_report {
+    int64_t n_problems, n_warnings;
+    int64_t n_files, bytes; /* that were read */
+    int64_t n_tensors;      /* whose numbers were looked at */
+    int64_t n_checksums;    /* that were compared */
+} mox_verify_report;
+
+/* Reads every byte of a model: compares checksums where there are any (moxie.pack.json, and
+ * files that the Hugging Face cache names by their SHA-256), looks for numbers that are not
+ * finite and for scales that are all zero.  MOX_OK: it was looked through, whatever was found.
+ * opts may be NULL. */
+MOX_API mox_status mox_verify(const char *dir, const mox_verify_opts *opts, mox_verify_report *report, mox_err *err);
+
 /* ---- measuring ---- */
 
 /* What the steps of a context had to do at least, counted while they ran. */

@@ -78,6 +78,9 @@ mox_status mox_config_string_at(const mox_config *c, const char *key, int64_t i,
 /* true when the integer array `key` contains v; a missing array contains nothing. */
 mox_status mox_config_int_array_has(const mox_config *c, const char *key, int64_t v, bool *out, mox_err *err);
 
+/* Whether "quantization" speaks of this very module. */
+bool mox_config_overrides(const mox_config *c, const char *module);
+
 /* How the module is stored according to "quantization": fills *quantized and, when
  * it is, bits and group.  has_scales says whether a tensor MODULE.scales exists
  * (the rule when there is no override). */

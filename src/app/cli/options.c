@@ -30,11 +30,13 @@ enum {
     TEMPLATE = 1 << 10,
     CHAT = 1 << 11,
     PLAN = 1 << 12,
+    PACK = 1 << 13,
+    VERIFY = 1 << 14,
     TALKS = RUN | CHAT, /* commands that make replies */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH | PLAN, /* and that can be told how */
-    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE,
-    WORKS = WITH_MODEL | SYNTH | LIST, /* commands with something to say besides their result */
+    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE | VERIFY,
+    WORKS = WITH_MODEL | SYNTH | LIST | PACK, /* commands with something to say besides their result */
     ALL = WORKS | COMPLETION | VERSION,
 };
 
@@ -98,6 +100,20 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
+     .words = {MEANS_MODEL, MEANS_FOLDER},
+     .more = "MODEL is what -m takes elsewhere.  DIR is made, or empty; the packed model there is used like any other, and "
+             "gives the same numbers.  The bytes of each routed expert lie side by side and at multiples of 4096, so that one "
+             "read brings an expert; moxie.pack.json has checksums of everything, for `moxie verify`.\n"
+             "Files that hold no experts are hard links where the file system can, the rest is written anew: there must be "
+             "about as much room as the model takes.  If it is interrupted, the same command goes on after the last complete "
+             "file."},
+    {"verify", "reads every byte of a model and says what is wrong with it", "moxie verify [-m MODEL] [--json]", mox_cli_verify,
+     .bit = VERIFY,
+     .more = "Compares checksums where there are any: of packed models, and of files in the Hugging Face cache that are named "
+             "by their SHA-256.  Looks for numbers that are not finite in all tensors, and for scales that are all zero.\n"
+             "One line for each finding, with the file, the tensor and what to do.  The exit code is 3 when there is a "
+             "problem; a warning is no problem."},
     {"completion", "completions for a shell, and the manual page", "moxie completion bash|zsh|fish|man", mox_cli_completion,
      .bit = COMPLETION, .takes_words = 1, .words = {MEANS_SCRIPT},
      .more = "bash: eval \"$(moxie completion bash)\" in ~/.bashrc.\n"
@@ -234,7 +250,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
                      .help = "reads from disk under way at once, with --experts stream"},
     [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN,
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},

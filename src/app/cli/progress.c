@@ -81,6 +81,14 @@ void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total
                             .last = now, .total = total, .unit = "tok", .rate_unit = "t/s", .per_unit = 1.0};
 }
 
+void mox_cli_progress_start_bytes(mox_cli_progress *p, const char *what, int64_t total, bool quiet)
+{
+    mox_cli_progress_start(p, what, total, quiet);
+    p->unit = "GB";
+    p->rate_unit = "GB/s";
+    p->per_unit = 1e9;
+}
+
 void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total)
 {
     mox_cli_progress *p = progress;
