@@ -140,13 +140,16 @@ static void complete(mox_reader *r, mox_read_job *job)
 static void describe_failure(mox_read_job *job, const mox_read_piece *p)
 {
     const char *path = p->file->path;
-    const long long at = (long long)p->from;
-    if (p->failure == MOX_READ_CUT_SHORT)
-        job->status = mox_fail(&job->err, MOX_E_IO, "%s: was cut short while running: byte %lld is behind its end; restore the file",
-                               path, (long long)p->end - 1);
-    else
-        job->status = mox_fail(&job->err, MOX_E_IO, "%s: read error at byte %lld, %d times: %s", path, at, p->n_failed,
-                               p->failure == MOX_READ_TOO_LITTLE ? "fewer bytes came than the file has" : strerror(p->failure));
+    if (p->failure == MOX_READ_CUT_SHORT) {
+        job->status = mox_fail(&job->err, MOX_E_IO,
+                               "%s: was cut short while running: byte %lld is behind its end; restore the file", path,
+                               (long long)p->end - 1);
+        return;
+    }
+    const char *why =
+        p->failure == MOX_READ_TOO_LITTLE ? "fewer bytes came than the file has" : strerror(p->failure);
+    job->status = mox_fail(&job->err, MOX_E_IO, "%s: read error at byte %lld, %d times: %s", path, (long long)p->from,
+                           p->n_failed, why);
 }
 
 void mox_reader_finish(mox_reader *r, const mox_read_piece *p)
@@ -176,12 +179,13 @@ static int64_t check_job(const mox_reader *r, mox_read_job *job)
         if (!file || range->offset < 0 || range->bytes < 0 || range->offset > r->files[range->file].size ||
             range->bytes > r->files[range->file].size - range->offset) {
             job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: %lld bytes at %lld are not in file %d%s%s", (int)i,
-                                   (long long)range->bytes, (long long)range->offset, (int)range->file, file ? ": " : "",
-                                   file ? r->files[range->file].path : "");
+                                   (long long)range->bytes, (long long)range->offset, (int)range->file,
+                                   file ? ": " : "", file ? r->files[range->file].path : "");
             return -1;
         }
         if (((uintptr_t)range->dst - (uint64_t)range->offset) % MOX_READ_ALIGN != 0) {
-            job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: its memory and offset %lld differ within a page of %d bytes", (int)i,
+            job->status = mox_fail(&job->err, MOX_E_ARG,
+                                   "range %d: its memory and offset %lld differ within a page of %d bytes", (int)i,
                                    (long long)range->offset, MOX_READ_ALIGN);
             return -1;
         }
@@ -285,7 +289,9 @@ static void *work(void *user)
         const bool call = mox_reader_call(r);
         pthread_mutex_unlock(&r->lock);
         if (call) threads_wake(r);
-        while (!mox_read_piece_advance(&p, mox_file_read_some(p.file, p.from, p.dst, (size_t)(p.stop - p.from)))) continue;
+        int64_t n;
+        do n = mox_file_read_some(p.file, p.from, p.dst, (size_t)(p.stop - p.from));
+        while (!mox_read_piece_advance(&p, n));
         pthread_mutex_lock(&r->lock);
         mox_reader_finish(r, &p);
     }
@@ -404,7 +410,8 @@ static void cancel_all(mox_read_list *l)
     for (mox_read_job *job; (job = l->head);) {
         cut_out(l, job);
         job->state = BEGUN; /* I1: parts of it may be under way */
-        if (job->status == MOX_OK) job->status = mox_fail(&job->err, MOX_E_CANCELLED, "the reader was closed before this was read");
+        if (job->status == MOX_OK)
+            job->status = mox_fail(&job->err, MOX_E_CANCELLED, "the reader was closed before this was read");
     }
 }
 

@@ -117,7 +117,8 @@ static mox_status find_best(probe *p, mox_disk_speed *best, mox_err *err)
         other.piece_bytes = other_pieces[k];
         if (other.piece_bytes >= p->read_bytes && USUAL_PIECE >= p->read_bytes) continue; /* neither cuts anything */
         MOX_TRY(measure(p, &other, try_s, err));
-        if (other.bytes_per_s > best->bytes_per_s * (best->piece_bytes == USUAL_PIECE ? clearly_faster : 1.0)) *best = other;
+        const double lead = best->piece_bytes == USUAL_PIECE ? clearly_faster : 1.0;
+        if (other.bytes_per_s > best->bytes_per_s * lead) *best = other;
     }
     return measure(p, best, final_s, err);
 }
@@ -129,8 +130,10 @@ mox_status mox_disk_probe_files(const mox_file *files, int32_t n_files, int64_t 
     int64_t largest = 0;
     for (int32_t i = 0; i < n_files; i++)
         if (files[i].fd >= 0) largest = mox_max_i64(largest, files[i].size);
-    if (largest == 0) return mox_fail(err, MOX_E_UNSUPPORTED, "the weights are not on a disk, so there is none to measure");
-    if (read_bytes < 1) return mox_fail(err, MOX_E_ARG, "reads of %lld bytes cannot be measured", (long long)read_bytes);
+    if (largest == 0)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "the weights are not on a disk, so there is none to measure");
+    if (read_bytes < 1)
+        return mox_fail(err, MOX_E_ARG, "reads of %lld bytes cannot be measured", (long long)read_bytes);
     probe *p = mox_alloc_array(1, sizeof *p);
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe of the disk");
     p->files = files;

@@ -288,7 +288,11 @@ static void await_inside(gate *g)
 static const mox_reader_opts one_at_a_time[] = {{.n_threads = 1}, {.uring = true, .depth = 1}};
 /* Engines for everything else. */
 static const mox_reader_opts engines[] = {
-    {.n_threads = 4}, {.n_threads = 4, .buffered = true}, {.uring = true, .depth = 4}, {.uring = true, .depth = 4, .buffered = true}};
+    {.n_threads = 4},
+    {.n_threads = 4, .buffered = true},
+    {.uring = true, .depth = 4},
+    {.uring = true, .depth = 4, .buffered = true},
+};
 enum { N_ENGINES = sizeof engines / sizeof *engines };
 
 static void order_of_jobs(void **state)
@@ -529,7 +533,8 @@ static void file_is_cut_short(void **state)
         static const struct {
             int64_t offset, bytes;
             bool whole;
-        } cases[] = {{90000, 10000, true}, {90000, 10001, false}, {98304, 1696, true}, {99000, 5000, false}, {200000, 10, false}};
+        } cases[] = {{90000, 10000, true}, {90000, 10001, false}, {98304, 1696, true}, {99000, 5000, false},
+                     {200000, 10, false}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             request q = one_range(1, cases[i].offset, cases[i].bytes);
             mox_reader_stats before, after;
@@ -686,7 +691,8 @@ static void opening_fails_cleanly(void **state)
         }
         assert_true(n_failed >= 2);
     }
-    static const mox_reader_opts bad[] = {{.n_threads = -1}, {.n_threads = 257}, {.depth = -1}, {.depth = 1025}, {.piece_bytes = -1}};
+    static const mox_reader_opts bad[] = {
+        {.n_threads = -1}, {.n_threads = 257}, {.depth = -1}, {.depth = 1025}, {.piece_bytes = -1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mox_reader *r;
         mox_err err;
@@ -829,7 +835,8 @@ static void *use_reader(void *arg)
     for (int round = 0; round < ROUNDS; round++) {
         request q[AT_ONCE];
         for (int i = 0; i < AT_ONCE; i++) {
-            q[i] = one_range(i % N_FILES, (int64_t)(mox_rng_u64(&rng) % (SIZE - 40000)), 1 + (int64_t)(mox_rng_u64(&rng) % 30000));
+            const int64_t offset = (int64_t)(mox_rng_u64(&rng) % (SIZE - 40000));
+            q[i] = one_range(i % N_FILES, offset, 1 + (int64_t)(mox_rng_u64(&rng) % 30000));
             q[i].job.ahead = mox_rng_u64(&rng) % 2 == 0;
             q[i].job.user = &u->back[i];
             atomic_store(&u->back[i], false);

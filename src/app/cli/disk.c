@@ -34,7 +34,9 @@ typedef struct entry {
 static char *cache_folder(bool make)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *base = cache && *cache == '/' ? mox_strdup(cache) : home && *home == '/' ? mox_path_join(home, ".cache") : NULL;
+    char *base = NULL;
+    if (cache && *cache == '/') base = mox_strdup(cache);
+    else if (home && *home == '/') base = mox_path_join(home, ".cache");
     char *dir = base ? mox_path_join(base, "moxie") : NULL;
     if (make && dir) {
         (void)mkdir(base, 0700);
@@ -48,7 +50,8 @@ static bool parse_line(const char *line, entry *e)
 {
     int direct, uring;
     mox_disk_speed *s = &e->speed;
-    if (sscanf(line, LINE_SCAN, &e->device, &e->read_bytes, &direct, &uring, &s->n_at_once, &s->piece_bytes, &s->bytes_per_s) != 7)
+    if (sscanf(line, LINE_SCAN, &e->device, &e->read_bytes, &direct, &uring, &s->n_at_once, &s->piece_bytes,
+               &s->bytes_per_s) != 7)
         return false;
     s->direct = direct != 0;
     s->uring = uring != 0;
@@ -83,8 +86,9 @@ static void save(const char *path, const entry *entries, int n)
         status = mox_write_text(&w, line, NULL);
     }
     if (status == MOX_OK) status = mox_write_text(&w, "]\n", NULL);
-    if (status == MOX_OK && mox_out_open(&out, path, NULL) == MOX_OK && mox_out_write(&out, mox_writer_text(&w), w.n, NULL) == MOX_OK)
-        (void)mox_out_commit(&out, NULL);
+    if (status == MOX_OK) status = mox_out_open(&out, path, NULL);
+    if (status == MOX_OK) status = mox_out_write(&out, mox_writer_text(&w), w.n, NULL);
+    if (status == MOX_OK) (void)mox_out_commit(&out, NULL);
     mox_writer_deinit(&w);
 }
 
