@@ -23,7 +23,11 @@ static void print_folded(FILE *to, const char *text, int column, int indent)
 static void print_entry(FILE *to, const char *name, const char *text, int indent)
 {
     const bool below = columns_of(to) < NARROW || (int)strlen(name) > indent - 2;
-    if (columns_of(to) < NARROW) indent = 8;
+    if (columns_of(to) < NARROW) {
+        const size_t room = strspn(name, " ");
+        name += room > 2 ? room - 2 : 0; /* for the letter that it does not have */
+        indent = 8;
+    }
     if (below)
         fprintf(to, "%s\n%*s", name, indent, "");
     else
