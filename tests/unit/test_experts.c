@@ -403,9 +403,9 @@ static void a_single_failed_read_is_repeated(void **state)
     }
 }
 
-/* A disk that answers nobody while it is stalled. */
+/* A disk that answers nobody while it is stalled, and may be broken when it answers again. */
 typedef struct stall {
-    atomic_bool on;
+    atomic_bool on, broken;
     atomic_int n_waiting;
 } stall;
 
@@ -415,7 +415,7 @@ static int stall_reads(void *user, const char *path, const char *what)
     if (!of_weights(path, what)) return 0;
     atomic_fetch_add(&s->n_waiting, 1);
     while (atomic_load(&s->on)) (void)usleep(1000);
-    return 0;
+    return atomic_load(&s->broken) ? EIO : 0;
 }
 
 typedef struct canceller {
@@ -437,13 +437,15 @@ static void *cancel_when_stalled(void *user)
 static void cancelling_does_not_wait_for_the_disk(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
+    for (int t = 0; t < 2 * N_MODELS; t++) {
         mox_err err;
-        stall s = {.on = true};
+        const int i = t / 2;
+        const bool broken = t % 2;
+        stall s = {.on = true, .broken = broken};
         canceller k = {.stall = &s};
         pthread_t thread;
         mox_io_set_hook(stall_reads, &s);
-        mox_context *c = stream_context(streamed[i], 6, 2, true);
+        mox_context *c = stream_context(streamed[i], broken ? 40 : 6, 2, true);
         assert_int_equal(pthread_create(&thread, NULL, cancel_when_stalled, &k), 0);
         const mox_status status = generate(c, 1, &(mox_step_opts){.cancel = &k.cancel}, got, &err);
         const double seen_s = mox_clock_now();
@@ -451,6 +453,8 @@ static void cancelling_does_not_wait_for_the_disk(void **state)
         assert_int_equal(status, MOX_E_CANCELLED);
         assert_true(seen_s - k.raised_s < 1.0); /* the disk would never have answered; 1 s is for a busy machine */
         atomic_store(&s.on, false); /* reads of the cancelled step are still under way now, in slots that others need */
+        if (broken) (void)usleep(300000); /* and most of them fail when nobody waits for them any more */
+        atomic_store(&s.broken, false);
         assert_same(c, i, 3);
         mox_context_destroy(&c);
         mox_io_set_hook(NULL, NULL);
