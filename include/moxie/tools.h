@@ -141,6 +141,19 @@ MOX_API double mox_probe_read(mox_probe *p);
 MOX_API double mox_probe_macs(mox_probe *p);
 MOX_API const char *mox_probe_instruction(const mox_probe *p); /* static storage */
 
+/* How a disk is read best, and how fast that is. */
+typedef struct mox_disk_speed {
+    bool direct;         /* around the page cache; false: the file system refuses that, and the speed is
+                          * that of the page cache */
+    bool uring;          /* by io_uring, not by threads */
+    int32_t n_at_once;   /* reads under way: threads, or the depth of io_uring */
+    int64_t piece_bytes; /* longer ranges are cut into pieces of at most this */
+    double bytes_per_s;
+} mox_disk_speed;
+/* Reads ranges of read_bytes at random places of the model's files, for about two seconds.
+ * MOX_E_UNSUPPORTED for a model that was made in memory. */
+MOX_API mox_status mox_disk_probe(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, mox_err *err);
+
 #ifdef __cplusplus
 }
 #endif
