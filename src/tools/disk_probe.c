@@ -34,9 +34,13 @@ typedef struct probe {
     int32_t n_files;
     int64_t n_places; /* bytes of files at which a read can begin */
     int64_t read_bytes, slot_bytes;
-    int32_t n_slots;
+    int64_t n_slots;
     uint8_t *memory; /* [n_slots, slot_bytes], on a page */
     mox_rng rng;
+    /* of the reader at work: job i uses slots i, i + n_jobs, ... in turn, so that no cache of
+     * the processor holds what is written, as none would hold experts */
+    int n_jobs;
+    int64_t round[MAX_JOBS];
     mox_read_job jobs[MAX_JOBS];
     mox_read_range ranges[MAX_JOBS];
 } probe;
@@ -52,8 +56,9 @@ static void submit(probe *p, mox_reader *r, int i)
     int64_t at = (int64_t)(mox_rng_u64(&p->rng) % (uint64_t)p->n_places);
     int32_t file = 0;
     while (at >= places_in(&p->files[file], p->read_bytes)) at -= places_in(&p->files[file++], p->read_bytes);
+    const int64_t slot = i + p->n_jobs * (p->round[i]++ % (p->n_slots / p->n_jobs));
     p->ranges[i] = (mox_read_range){.file = file, .offset = at, .bytes = p->read_bytes,
-                                    .dst = p->memory + i * p->slot_bytes + at % MOX_READ_ALIGN};
+                                    .dst = p->memory + slot * p->slot_bytes + at % MOX_READ_ALIGN};
     p->jobs[i] = (mox_read_job){.ranges = &p->ranges[i], .n_ranges = 1};
     mox_reader_submit(r, &p->jobs[i]);
 }
@@ -72,11 +77,11 @@ static mox_status measure(probe *p, mox_disk_speed *way, double seconds, mox_err
     mox_status status = MOX_OK;
     if (stats.uring == way->uring) { /* else io_uring is not to be had */
         const int64_t pieces = mox_ceil_div(p->read_bytes, way->piece_bytes);
-        const int n_jobs = (int)mox_min_i64(p->n_slots, 1 + mox_ceil_div(2 * way->n_at_once, pieces));
+        p->n_jobs = (int)mox_min_i64(mox_min_i64(p->n_slots, MAX_JOBS), 1 + mox_ceil_div(2 * way->n_at_once, pieces));
         const double start = mox_clock_now() + settle_s;
         double last = start;
         int64_t n_done = 0;
-        for (int i = 0; i < n_jobs; i++) submit(p, r, i);
+        for (int i = 0; i < p->n_jobs; i++) submit(p, r, i);
         while (status == MOX_OK && last - start < seconds) {
             const mox_read_job *job = mox_reader_wait(r, 60.0);
             if (!job) status = mox_fail(err, MOX_E_IO, "the disk gave nothing for a minute");
@@ -133,7 +138,7 @@ mox_status mox_disk_probe_files(const mox_file *files, int32_t n_files, int64_t 
     p->read_bytes = mox_min_i64(read_bytes, mox_min_i64(largest, MAX_MEMORY / 2 - 2 * MOX_READ_ALIGN));
     for (int32_t i = 0; i < n_files; i++) p->n_places += places_in(&files[i], p->read_bytes);
     p->slot_bytes = mox_ceil_div(p->read_bytes, MOX_READ_ALIGN) * MOX_READ_ALIGN + MOX_READ_ALIGN;
-    p->n_slots = (int32_t)mox_min_i64(MAX_JOBS, MAX_MEMORY / p->slot_bytes);
+    p->n_slots = MAX_MEMORY / p->slot_bytes;
     const size_t bytes = (size_t)(p->n_slots * p->slot_bytes + MOX_READ_ALIGN);
     uint8_t *block = mox_alloc_pages(bytes);
     mox_status status = MOX_OK;

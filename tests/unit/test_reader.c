@@ -336,6 +336,35 @@ static void order_of_jobs(void **state)
     disk_remove(&d);
 }
 
+/* A thread that was woken for a job finds it withdrawn; the next job is read all the same. */
+static void nothing_there_any_more(void **state)
+{
+    (void)state;
+    disk d;
+    disk_make(&d, ".");
+    for (int e = 0; e < N_ENGINES; e++) {
+        mox_reader *r = open_reader(&d, &engines[e]);
+        int n_withdrawn = 0;
+        for (int i = 0; i < 1000 && n_withdrawn < 20; i++) {
+            request q = one_range(0, 1000 * i, 500), other = one_range(1, 1000 * i, 500);
+            (void)usleep(1000); /* the threads sleep again */
+            submit(r, &q);
+            const bool withdrawn = mox_reader_withdraw(r, &q.job);
+            n_withdrawn += withdrawn;
+            if (!withdrawn) expect_next(r, &q);
+            (void)usleep(1000);
+            submit(r, &other);
+            expect_next(r, &other);
+            expect_bytes(&d, &other);
+            clear(&q);
+            clear(&other);
+        }
+        assert_int_equal(n_withdrawn, 20);
+        mox_reader_close(&r);
+    }
+    disk_remove(&d);
+}
+
 /* A long range and many ranges occupy all threads at once, urgent work also passes a job
  * ahead that is half done. */
 static void ranges_are_spread(void **state)
@@ -353,6 +382,7 @@ static void ranges_are_spread(void **state)
         if (many)
             for (int i = 0; i < MAX_RANGES; i++) add_range(&q, i % N_FILES, 70001 * i, 3000);
         else add_range(&q, 0, 12345, 600000);
+        (void)usleep(50000); /* all threads sleep by now */
         submit(r, &q);
         expect_next(r, &q);
         expect_bytes(&d, &q);
@@ -502,8 +532,12 @@ static void file_is_cut_short(void **state)
         } cases[] = {{90000, 10000, true}, {90000, 10001, false}, {98304, 1696, true}, {99000, 5000, false}, {200000, 10, false}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             request q = one_range(1, cases[i].offset, cases[i].bytes);
+            mox_reader_stats before, after;
+            mox_reader_get_stats(r, &before);
             submit(r, &q);
             expect_next(r, &q);
+            mox_reader_get_stats(r, &after);
+            assert_in_range(after.reads - before.reads, 1, 3); /* nothing is tried again */
             if (cases[i].whole) expect_bytes(&d, &q);
             else {
                 assert_int_equal(q.job.status, MOX_E_IO);
@@ -562,11 +596,14 @@ static void closing_leaves_nothing_behind(void **state)
     enum { N = 40 };
     disk d;
     disk_make(&d, ".");
-    for (int e = 0; e < N_ENGINES; e++) {
+    for (int e = 0; e < 2 * N_ENGINES; e++) {
+        const bool failing = e >= N_ENGINES;
         gate g;
         gate_init(&g);
         g.closed = true;
-        mox_reader_opts opts = engines[e];
+        g.say = EIO;
+        g.say_n = failing ? 1000 : 0;
+        mox_reader_opts opts = engines[e % N_ENGINES];
         opts.piece_bytes = 4096;
         mox_reader *r = open_reader(&d, &opts);
         mox_io_set_hook(pass_gate, &g);
@@ -582,10 +619,11 @@ static void closing_leaves_nothing_behind(void **state)
         mox_reader_close(&r); /* waits for what has begun */
         assert_int_equal(g.n_inside, 0);
         const int n_reads = g.n_reads;
-        assert_true(n_reads >= 1 && n_reads <= 4); /* and begins nothing */
+        assert_true(n_reads >= 1 && n_reads <= (failing ? 16 : 4)); /* and begins nothing */
         int n_cancelled = 0;
         for (int i = 0; i < N; i++) {
             n_cancelled += q[i].job.status == MOX_E_CANCELLED;
+            assert_int_equal(q[i].job.n_begun, q[i].job.n_done);
             clear(&q[i]); /* the sanitizer sees who still writes there */
         }
         assert_true(n_cancelled >= N - 4);
@@ -848,6 +886,7 @@ int main(void)
         cmocka_unit_test(bytes_are_the_files),
         cmocka_unit_test(memory_is_a_file),
         cmocka_unit_test(order_of_jobs),
+        cmocka_unit_test(nothing_there_any_more),
         cmocka_unit_test(ranges_are_spread),
         cmocka_unit_test(failures_are_retried),
         cmocka_unit_test(nth_read_fails),
