@@ -1000,13 +1000,15 @@ class Plan(Case):
         page = self.good(moxie("plan", "-m", DEMO)).decode()
         for word in ("experts resident", "dense weights", "all 128", "cache", "activations", "other", "total", "budget", "decode"):
             self.assertIn(word, page)
-        page = self.good(moxie("plan", "-m", DEMO, "--experts", "stream", "--expert-slots", "20")).decode()
+        page = self.good(moxie("plan", "-m", DEMO, "--experts", "stream", "--expert-slots", "20",
+                               env={"XDG_CACHE_HOME": self.dir})).decode()
         self.assertIn("20 of 128 experts", page)
         self.assertIn("a disk of ", page)
         self.assertIn("not counted", self.good(moxie("plan", "-m", DEMO, "--experts", "mmap")).decode())
 
     def test_refusals(self):
         self.says(moxie("plan", "-m", DEMO, "--synthetic", "deepseek-v3"), 2, "--synthetic")
+        self.says(moxie("plan", "-m", DEMO, "--weights", "copy", "--experts", "stream", "--disk", "1"), 2, "copied")
         self.says(moxie("plan", "--synthetic", "gpt"), 2, "deepseek-v3")
         self.says(moxie("plan", "--synthetic", "deepseek-v3", "--ram", "8G"), 4, "--ram 8G", "4096 tokens", "at least --ram 9.")
         self.says(moxie("plan", "-m", DEMO, "--disk", "0"), 2, "--disk")

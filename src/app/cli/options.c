@@ -91,7 +91,7 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "Nothing is loaded: a synthetic model is planned for by its shape alone.  When it does not fit, the exit status is "
              "4 and the smallest budget that does is named.\n"
              "Speeds are what this machine could do at best while it computes, with reads from disk in between.  Without "
-             "--disk the disk of the model's files is measured, which takes two seconds.  alike: every expert is asked for "
+             "--disk the disk of the model's files is measured, once for each disk, which takes two seconds.  alike: every expert is asked for "
              "as often as any other, the worst case for a cache.  zipf: the i-th most popular one of a layer 1/i times as "
              "often as the first."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",

@@ -3,6 +3,7 @@
  * Nothing is loaded: the plan is the one that run, eval and the others make before they load
  * (app/cli/memory.h), and speeds come from probes of this machine. */
 #include "app/cli/commands.h"
+#include "app/cli/disk.h"
 #include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
@@ -74,7 +75,8 @@ static double disk_speed(const planning *g, const mox_cli_options *o)
     mox_disk_speed speed;
     if (mox_cli_given(o, OPT_DISK)) return o->v[OPT_DISK].real * 1e9;
     if (g->plan.experts != MOX_EXPERTS_STREAM || g->plan.slot_bytes == 0) return 0.0;
-    return mox_disk_probe(g->s.model, g->plan.slot_bytes, &speed, NULL) == MOX_OK ? speed.bytes_per_s : 0.0;
+    if (!g->s.dir) return 0.0; /* a shape lies on no disk */
+    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.slot_bytes, &speed) ? speed.bytes_per_s : 0.0;
 }
 
 static int predict(planning *g, const mox_cli_options *o)
