@@ -284,14 +284,15 @@ static void await_inside(gate *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* One read at a time, so that the order is visible. */
-static const mox_reader_opts one_at_a_time[] = {{.n_threads = 1}, {.uring = true, .depth = 1}};
+/* One read at a time, so that the order is visible; also by threads, where io_uring is not to
+ * be had. */
+static const mox_reader_opts one_at_a_time[] = {{.n_threads = 1}, {.uring = true, .depth = 1, .n_threads = 1}};
 /* Engines for everything else. */
 static const mox_reader_opts engines[] = {
     {.n_threads = 4},
     {.n_threads = 4, .buffered = true},
-    {.uring = true, .depth = 4},
-    {.uring = true, .depth = 4, .buffered = true},
+    {.uring = true, .depth = 4, .n_threads = 4},
+    {.uring = true, .depth = 4, .n_threads = 4, .buffered = true},
 };
 enum { N_ENGINES = sizeof engines / sizeof *engines };
 
