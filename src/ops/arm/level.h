@@ -283,16 +283,6 @@ ALWAYS_INLINE void vf_order_columns(const float *x, float *out)
     vf_store(out + 4, halves.val[1]);
 }
 
-/* In every four lanes the k-th of them, k < 4. */
-ALWAYS_INLINE vi vi_quads(vi x, int k)
-{
-    return k == 0 ? vdupq_laneq_s32(x, 0) : k == 1 ? vdupq_laneq_s32(x, 1) : k == 2 ? vdupq_laneq_s32(x, 2) : vdupq_laneq_s32(x, 3);
-}
-/* x[k] has the numbers of unit k of 64 columns: those of chunk c of 2 VBYTES columns, c < 8. */
-ALWAYS_INLINE vf vf_units_of_chunk(const vf x[4], int c) { return x[c / 2]; }
-/* p[r] = lane r: there is one quad. */
-ALWAYS_INLINE void vf_store_quads(float *p, vf x) { vf_store(p, x); }
-
 /* ---- products of bytes ---- */
 
 /* A chunk of 2 VBYTES columns has 8 in each lane; which unit of 2^shift columns each lane
@@ -305,7 +295,7 @@ ALWAYS_INLINE vi next_units(vi before, int64_t chunk, int shift)
 
 /* acc + the sums of four products u8 * s8 in each lane.  Before USDOT the unsigned side is
  * taken for signed and, before SDOT, two products share a 16-bit sum, so it must be below
- * 128. */
+ * 128: see vi_dot_wide. */
 ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 {
     const int8x16_t b = vreinterpretq_s8_s32(signed8);
@@ -320,28 +310,44 @@ ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 #endif
 }
 
-/* Sums of codes below 16 with signed bytes, and those of the upper of two planes, 256 times as
- * large.  Before SDOT four products share a 16-bit sum. */
+/* Codes below 16 with one plane of activations, and with two: 256 * x + y.  Before SDOT
+ * four products share a 16-bit sum. */
 #if MOX_LEVEL == 1
-ALWAYS_INLINE vi add_nibbles(vi sum, vi low, vi high, vi even, vi odd)
+ALWAYS_INLINE vi add_nibbles(vi acc, vi low, vi high, vi even, vi odd)
 {
     const int8x16_t a = vreinterpretq_s8_s32(low), b = vreinterpretq_s8_s32(high);
     const int8x16_t x = vreinterpretq_s8_s32(even), y = vreinterpretq_s8_s32(odd);
     const int16x8_t first = vmlal_s8(vmull_s8(vget_low_s8(a), vget_low_s8(x)), vget_low_s8(b), vget_low_s8(y));
     const int16x8_t second = vmlal_high_s8(vmull_high_s8(a, x), b, y);
-    return vpadalq_s16(sum, vpaddq_s16(first, second));
+    return vpadalq_s16(acc, vpaddq_s16(first, second));
 }
 #else
-ALWAYS_INLINE vi add_nibbles(vi sum, vi low, vi high, vi even, vi odd) { return vi_dot(vi_dot(sum, low, even), high, odd); }
+ALWAYS_INLINE vi add_nibbles(vi acc, vi low, vi high, vi even, vi odd) { return vi_dot(vi_dot(acc, low, even), high, odd); }
 #endif
-ALWAYS_INLINE vi end_nibbles(vi sum, bool upper) { return upper ? vi_shl(sum, 8) : sum; }
+ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd) { return add_nibbles(vi_zero(), low, high, even, odd); }
+ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
+{
+    return add_nibbles(vi_shl(vi_dot_nibbles(low, high, even, odd), 8), low, high, even1, odd1);
+}
+
+/* vi_dot for any unsigned bytes. */
+ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
+{
+#if MOX_LEVEL == 3
+    return vi_dot(acc, unsigned8, signed8);
+#else
+    const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
+    return vi_dot(vi_add(acc, vi_shl(high, 4)), vi_and(unsigned8, vi_set8(15)), signed8);
+#endif
+}
 
 /* acc + the products of LANES rows with word t of n, the same for every row.  Four words
- * are loaded at a time where there are four, and the instructions choose among them. */
-ALWAYS_INLINE vi dot_word(vi acc, vi codes, const uint8_t *words, int t, int n)
+ * are loaded at a time where there are four, and the instructions choose among them.
+ * wide: codes may be 128 and more. */
+ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *words, int t, int n, const bool wide)
 {
 #if MOX_LEVEL >= 2
-    if (t / 4 * 4 + 4 <= n) {
+    if (!wide && t / 4 * 4 + 4 <= n) {
         const int8x16_t x = vreinterpretq_s8_s32(vi_load(words + t / 4 * 16));
 #if MOX_LEVEL == 3
 #define DOT(lane) vusdotq_laneq_s32(acc, bytes_of(codes), x, lane)
@@ -360,7 +366,7 @@ ALWAYS_INLINE vi dot_word(vi acc, vi codes, const uint8_t *words, int t, int n)
     (void)n;
     int32_t word;
     memcpy(&word, words + 4 * t, 4);
-    return vi_dot(acc, codes, vi_set(word));
+    return wide ? vi_dot_wide(acc, codes, vi_set(word)) : vi_dot(acc, codes, vi_set(word));
 }
 
 #endif

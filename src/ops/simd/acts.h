@@ -22,7 +22,7 @@
 
 enum {
     CHUNK = 2 * VBYTES,
-    FEW_MAX = 4 /* tokens that dot products take, tiles beyond: they are not worth filling for fewer */
+    FEW_MAX = 6 /* tokens that dot products take, tiles beyond: they are not worth filling for fewer */
 };
 
 typedef struct act_plan {

@@ -6,7 +6,7 @@
  * the functions on them and what a level prefers (level.h there):
  *   CHAINS        sums that wait for nobody and stay in registers beside their operands
  *   ROW_BLOCK     rows of 4-bit weights that one token meets at a time in the products of mla.c, 2 or 4
- *   ROWS_OF_MORE  rows (f32) or fours of rows of 4-bit weights that several tokens meet at a time, 1 or 2
+ *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time, 1 or 2
  *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
  *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
  *   SHARE, KCOLS  a vector has KCOLS columns of each of SHARE queries side by side (online.h),
@@ -21,35 +21,6 @@
 #else
 #include "ops/arm/level.h"
 #endif
-
-/* vi_dot for any unsigned bytes. */
-ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
-{
-    if (DOT_ANY) return vi_dot(acc, unsigned8, signed8);
-    const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
-    return vi_dot(vi_add(acc, vi_shl(high, 4)), vi_and(unsigned8, vi_set8(15)), signed8);
-}
-
-/* acc + the products of LANES rows with word t of n.  wide: codes may be 128 and more. */
-ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *words, int t, int n, const bool wide)
-{
-    if (DOT_ANY || !wide) return dot_word(acc, codes, words, t, n);
-    int32_t word;
-    memcpy(&word, words + 4 * t, 4);
-    return vi_dot_wide(acc, codes, vi_set(word));
-}
-
-/* Codes below 16 with one plane of activations, and with two: 256 * x + y. */
-ALWAYS_INLINE vi nibble_sums(vi x) { return end_nibbles(x, false); }
-ALWAYS_INLINE vi nibble_sums2(vi x, vi y) { return vi_add(end_nibbles(x, true), end_nibbles(y, false)); }
-ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd)
-{
-    return nibble_sums(add_nibbles(vi_zero(), low, high, even, odd));
-}
-ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
-{
-    return nibble_sums2(add_nibbles(vi_zero(), low, high, even, odd), add_nibbles(vi_zero(), low, high, even1, odd1));
-}
 
 /* Into the nearest cache, and into the next one. */
 ALWAYS_INLINE void prefetch_first(const void *p) { __builtin_prefetch(p, 0, 3); }

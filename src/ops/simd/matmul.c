@@ -13,7 +13,8 @@
 
 enum {
     SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
-    ROW_CHUNK = 256        /* rows of gate, then of up: long runs of each */
+    ROW_CHUNK = 256,       /* rows of gate, then of up: long runs of each */
+    PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
 };
 
 /* One matrix and the prepared activations of the tokens that meet it. */
@@ -26,7 +27,7 @@ typedef struct product {
 
 /* ---- few tokens ---- */
 
-/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to FEW_MAX tokens. */
+/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to PASS tokens. */
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
@@ -37,7 +38,7 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
     {                                                                                         \
         for (int64_t row = begin; row < end; row += 4, out += 4) {                            \
             const int64_t n = end - row < 4 ? end - row : 4;                                  \
-            vf acc[4][FEW_MAX];                                                                  \
+            vf acc[4][PASS];                                                                  \
             for (int64_t r = 0; r < n;) {                                                     \
                 if (r + RB <= n) {                                                            \
                     LANES_OF(RB, NT, in, row + r, acc + r);                                   \
@@ -62,59 +63,25 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define I8_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 1, true, in, row, acc)
 #define F32(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, false, in, row, acc)
 #define F32_PLAIN(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, true, in, row, acc)
-#define DEFINE_ONE_TOKEN(kind, LANES_OF)             \
-    DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF) \
-    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)
-#define DEFINE_ALL_TOKENS(kind, LANES_OF)                   \
-    DEFINE_ONE_TOKEN(kind, LANES_OF)                        \
+#define DEFINE_ALL_TOKENS(kind, LANES_OF)               \
+    DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF)    \
+    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)        \
     DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF) \
     DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF) \
     DEFINE_DOT_NIBBLES(kind##_4, ROWS_OF_MORE, 4, LANES_OF)
-DEFINE_ONE_TOKEN(i16, I16)
-DEFINE_ONE_TOKEN(i16_plain, I16_PLAIN)
-DEFINE_ONE_TOKEN(i8, I8)
-DEFINE_ONE_TOKEN(i8_plain, I8_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_i16, I16)
+DEFINE_ALL_TOKENS(nibbles_i16_plain, I16_PLAIN)
+DEFINE_ALL_TOKENS(nibbles_i8, I8)
+DEFINE_ALL_TOKENS(nibbles_i8_plain, I8_PLAIN)
 DEFINE_ALL_TOKENS(nibbles_f32, F32)
 DEFINE_ALL_TOKENS(nibbles_f32_plain, F32_PLAIN)
-
-/* Several tokens and whole numbers: fours of rows. */
-#define DEFINE_QUADS(name, NT, PLANES, PLAIN)                                                  \
-    static void name(const rows_in *in, int64_t begin, int64_t end, float *out)                \
-    {                                                                                          \
-        vf acc[2][FEW_MAX];                                                                       \
-        int64_t row = begin;                                                                   \
-        for (; row + 4 * ROWS_OF_MORE <= end; row += 4 * ROWS_OF_MORE, out += 4 * ROWS_OF_MORE) { \
-            quads_nibbles(ROWS_OF_MORE, NT, PLANES, PLAIN, in, row, 1, acc);                   \
-            for (int b = 0; b < ROWS_OF_MORE; b++)                                             \
-                for (int t = 0; t < NT; t++) vf_store_quads(out + t * ROW_CHUNK + 4 * b, acc[b][t]); \
-        }                                                                                      \
-        while (row < end) {                                                                    \
-            const int64_t n = end - row >= 4 ? 4 : 1;                                          \
-            quads_nibbles(1, NT, PLANES, PLAIN, in, row, n == 4, acc);                         \
-            for (int t = 0; t < NT; t++) {                                                     \
-                float sums[4];                                                                 \
-                vf_store_quads(sums, acc[0][t]);                                               \
-                memcpy(out + t * ROW_CHUNK, sums, (size_t)n * sizeof *sums);                   \
-            }                                                                                  \
-            row += n;                                                                          \
-            out += n;                                                                          \
-        }                                                                                      \
-    }
-#define DEFINE_ALL_QUADS(kind, PLANES, PLAIN) \
-    DEFINE_QUADS(kind##_2, 2, PLANES, PLAIN)  \
-    DEFINE_QUADS(kind##_3, 3, PLANES, PLAIN)  \
-    DEFINE_QUADS(kind##_4, 4, PLANES, PLAIN)
-DEFINE_ALL_QUADS(i16, 2, false)
-DEFINE_ALL_QUADS(i16_plain, 2, true)
-DEFINE_ALL_QUADS(i8, 1, false)
-DEFINE_ALL_QUADS(i8_plain, 1, true)
 
 /* Any other weight, row by row. */
 #define DEFINE_DOT_ROW(name, NT, DOT)                                            \
     static void name(const rows_in *in, int64_t begin, int64_t end, float *out)  \
     {                                                                            \
         for (int64_t row = begin; row < end; row++, out++) {                     \
-            float sums[FEW_MAX];                                                    \
+            float sums[PASS];                                                    \
             DOT(NT, in, row, sums);                                              \
             for (int t = 0; t < NT; t++) out[t * ROW_CHUNK] = sums[t];           \
         }                                                                        \
@@ -135,11 +102,11 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
 {
 #define EACH_TOKENS(kind) kind##_1, kind##_2, kind##_3, kind##_4
 #define NIBBLES(kind) {kind##_short, EACH_TOKENS(kind)}
-    static dot_rows *const nibbles[3][2][1 + FEW_MAX] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
-                                                          {NIBBLES(i8), NIBBLES(i8_plain)},
-                                                          {NIBBLES(i16), NIBBLES(i16_plain)}};
-    static dot_rows *const codes[3][FEW_MAX] = {{EACH_TOKENS(codes_f32)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
-    static dot_rows *const others[FEW_MAX] = {EACH_TOKENS(decoded)};
+    static dot_rows *const nibbles[3][2][1 + PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
+                                                          {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
+                                                          {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
+    static dot_rows *const codes[3][PASS] = {{EACH_TOKENS(codes_f32)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
+    static dot_rows *const others[PASS] = {EACH_TOKENS(decoded)};
 #undef NIBBLES
 #undef EACH_TOKENS
     const int planes = p->integer ? p->planes : 0;
@@ -148,15 +115,24 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     return nibbles[planes][plain][n == 1 && short_rows ? 0 : n];
 }
 
-/* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <= FEW_MAX. */
+/* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <=
+ * FEW_MAX: a few rows at a time, four tokens at a time. */
 static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
 {
     const mox_mat_layout *l = &x->m->layout;
-    const rows_in in = {.m = x->m, .p = &x->p, .acts = x->acts, .row_bytes = mox_mat_row_bytes(l, x->m->cols),
-                        .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols), .n_chunks = x->p.cols_padded / CHUNK,
-                        .n_whole = x->p.cols / CHUNK};
+    rows_in in = {.m = x->m, .p = &x->p, .row_bytes = mox_mat_row_bytes(l, x->m->cols),
+                  .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols), .n_chunks = x->p.cols_padded / CHUNK,
+                  .n_whole = x->p.cols / CHUNK};
     const bool plain = l->group == 64 && l->scale_type == MOX_DT_BF16 && x->p.cols % CHUNK == 0;
-    choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, x->n)(&in, begin, end, out);
+    const int64_t step = x->n <= PASS ? ROW_CHUNK : PASS_ROWS;
+    for (int64_t r0 = begin; r0 < end; r0 += step) {
+        const int64_t r1 = r0 + step < end ? r0 + step : end;
+        for (int64_t t = 0; t < x->n; t += PASS) {
+            in.acts = x->acts + t * x->p.token_bytes;
+            choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, x->n - t < PASS ? x->n - t : PASS)(
+                &in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
+        }
+    }
 }
 
 /* ---- many tokens ---- */
@@ -192,45 +168,39 @@ static void multiply_block(const product *x, const code_tile *tile, block b, int
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
-#define CALL_KIND(NT, KIND)                                                                                \
-    if (p->planes == 2) multiply_codes(NT, 2, KIND, tile, p, acts, u0, n_units, next, add, y);            \
-    else multiply_codes(NT, 1, KIND, tile, p, acts, u0, n_units, next, add, y)
-    if (p->nibble) {
-#define CALL(NT) CALL_KIND(NT, CODE_PAIRS)
-        SWITCH_BLOCK(b.n, CALL)
-#undef CALL
-    } else if (DOT_ANY || x->m->layout.bits < 8) {
-#define CALL(NT) CALL_KIND(NT, CODE_BYTES)
+    const bool wide = !DOT_ANY && x->m->layout.bits == 8;
+    if (wide) {
+#define CALL(NT)                                                                                          \
+    if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y);      \
+    else multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, next, add, y)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     } else {
-#define CALL(NT) CALL_KIND(NT, CODE_WIDE)
+#define CALL(NT)                                                                                          \
+    if (p->planes == 2) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, next, add, y);     \
+    else multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, next, add, y)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     }
-#undef CALL_KIND
 }
 
-/* Where results go. */
-typedef struct target {
+/* Where the results of a tile go: LANES numbers for each token of its group. */
+typedef struct tile_out {
     float *y;
     int64_t stride;
     const int32_t *rows; /* row of y for each token, or NULL */
     int64_t first;       /* the token of row 0 otherwise */
-    const mox_vec *bias; /* NULL or a vector of type NONE: no bias; tiles leave it to others */
-} target;
+} tile_out;
 
-static float *target_row(const target *to, int64_t token)
+static void find_places(const tile_out *to, block b, float *places[BLOCK_MAX])
 {
-    return to->y + (to->rows ? to->rows[token] : token - to->first) * to->stride;
+    for (int64_t t = 0; t < b.n; t++) {
+        const int64_t token = b.first + t;
+        places[t] = to->y + (to->rows ? to->rows[token] : token - to->first) * to->stride;
+    }
 }
 
-static void find_places(const target *to, block b, float *places[BLOCK_MAX])
-{
-    for (int64_t t = 0; t < b.n; t++) places[t] = target_row(to, b.first + t);
-}
-
-static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const target *to)
+static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     code_tile tile;
     const act_plan *p = &x->p;
@@ -240,15 +210,9 @@ static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0
         const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = (n + p->unit - 1) / p->unit;
         if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
         else fill_codes(&tile, x->m, row, n_rows, col, n);
-        const int64_t pack = p->nibble ? 2 : 1;
-        if (n % p->unit) memset(tile.codes + n * LANES / pack, 0, (size_t)((n_units * p->unit - n) * LANES / pack));
+        if (n % p->unit) memset(tile.codes + n * LANES, 0, (size_t)((n_units * p->unit - n) * LANES));
         fill_units(tile.scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
         fill_units(tile.bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
-        const int64_t scale_bytes = mox_mat_scale_row_bytes(&x->m->layout, x->m->cols);
-        if (col == 0 && b0 == 0) {
-            prefetch_run(x->m->scales + (row + LANES) * scale_bytes, LANES * scale_bytes);
-            prefetch_run(x->m->biases + (row + LANES) * scale_bytes, LANES * scale_bytes);
-        }
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(x->n, i);
             float *places[BLOCK_MAX];
@@ -258,7 +222,7 @@ static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0
     }
 }
 
-static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const target *to)
+static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     f32_tile tile;
     const act_plan *p = &x->p;
@@ -278,13 +242,22 @@ static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, 
 }
 
 /* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows). */
-static void many_tokens(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const target *to)
+static void many_tokens(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     if (x->p.integer) tile_codes(x, row, n_rows, b0, b1, to);
     else tile_f32(x, row, n_rows, b0, b1, to);
 }
 
-/* ---- ranges of rows ---- */
+/* ---- where results go ---- */
+
+typedef struct target {
+    float *y;
+    int64_t stride;
+    const int32_t *rows; /* row of y for each token, or NULL */
+    const mox_vec *bias; /* NULL or a vector of type NONE: no bias */
+} target;
+
+static float *target_row(const target *to, int64_t token) { return to->y + (to->rows ? to->rows[token] : token) * to->stride; }
 
 /* y[r] = values[r] + bias[row + r], r < n */
 static void write_rows(const target *to, int64_t row, const float *values, int64_t n, float *y)
@@ -311,14 +284,14 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = mox_min_i64(LANES, end - row);
         if (n_rows == LANES && !has_bias) {
-            many_tokens(x, row, LANES, 0, n_blocks, &(target){.y = to->y + row, .stride = to->stride, .rows = to->rows});
+            many_tokens(x, row, LANES, 0, n_blocks, &(tile_out){.y = to->y + row, .stride = to->stride, .rows = to->rows});
             continue;
         }
         float out[SLAB * LANES];
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
             const int64_t b1 = mox_min_i64(b0 + slab, n_blocks), first = block_at(x->n, b0).first;
             const block last = block_at(x->n, b1 - 1);
-            many_tokens(x, row, n_rows, b0, b1, &(target){.y = out, .stride = LANES, .first = first});
+            many_tokens(x, row, n_rows, b0, b1, &(tile_out){.y = out, .stride = LANES, .first = first});
             for (int64_t t = first; t < last.first + last.n; t++)
                 write_rows(to, row, out + (t - first) * LANES, n_rows, target_row(to, t) + row);
         }
@@ -357,8 +330,8 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
             const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(gate->n, b0).first;
             const block last = block_at(gate->n, b1 - 1);
             const int64_t n = last.first + last.n - first;
-            many_tokens(gate, row, n_rows, b0, b1, &(target){.y = g, .stride = LANES, .first = first});
-            many_tokens(up, row, n_rows, b0, b1, &(target){.y = u, .stride = LANES, .first = first});
+            many_tokens(gate, row, n_rows, b0, b1, &(tile_out){.y = g, .stride = LANES, .first = first});
+            many_tokens(up, row, n_rows, b0, b1, &(tile_out){.y = u, .stride = LANES, .first = first});
             swiglu(g, u, n * LANES);
             for (int64_t t = 0; t < n; t++) memcpy(target_row(to, first + t) + row, g + t * LANES, (size_t)n_rows * sizeof *g);
         }

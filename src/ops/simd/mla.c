@@ -125,7 +125,7 @@ static void multiply_columns(const head_product *h, int64_t begin, int64_t end)
 {
     const act_plan p = plan_acts(&h->w.layout, h->w.cols, MOX_PRECISION_EXACT);
     _Alignas(64) uint8_t acts[ACT_BYTES];
-    if (h->n > FEW_MAX || h->n * p.token_bytes > ACT_BYTES) {
+    if (h->n > PASS || h->n * p.token_bytes > ACT_BYTES) {
         many_tokens(h, begin, end);
         return;
     }

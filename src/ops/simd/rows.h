@@ -10,6 +10,7 @@
 
 enum {
     RB_MAX = 4,
+    PASS = 4, /* tokens that meet a row together */
     SHORT_ROW = 1024
 };
 
@@ -22,12 +23,6 @@ ALWAYS_INLINE void prefetch_rows(const int RB, const uint8_t *w, int64_t at)
 {
     if (RB == 4) prefetch_first(w + 4 * SHORT_ROW + at);
     else prefetch_second(w + 8192 + at);
-}
-
-/* n bytes into the second cache. */
-ALWAYS_INLINE void prefetch_run(const uint8_t *p, int64_t n)
-{
-    for (int64_t at = 0; at < n; at += 64) prefetch_second(p + at);
 }
 
 /* What the kernels read of one matrix. */
@@ -115,119 +110,6 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
     for (int r = 0; r < RB; r++)
 #pragma GCC unroll 4
         for (int t = 0; t < NT; t++) out[r][t] = acc[r][t];
-}
-
-/* ---- 4-bit codes, several tokens ---- */
-
-/* spread[c][lane 4 q + r] = the number of row r for the columns of quad q in chunk c, from
- * x[k] = the numbers of units 4 q + k (lane 4 q + r), for n chunks. */
-ALWAYS_INLINE void spread_units(const bool PLAIN, const vf x[4], int64_t n, int unit_shift, float spread[][LANES])
-{
-    if (PLAIN) {
-#pragma GCC unroll 8
-        for (int c = 0; c < 8; c++) vf_store(spread[c], vf_units_of_chunk(x, c));
-        return;
-    }
-    _Alignas(64) float units[4][LANES];
-    for (int k = 0; k < 4; k++) vf_store(units[k], x[k]);
-    for (int64_t c = 0; c < n; c++)
-        for (int q = 0; q < LANES / 4; q++) {
-            const int64_t u = (c * CHUNK + 32 * q) >> unit_shift;
-            memcpy(&spread[c][4 * q], &units[u % 4][u / 4 * 4], 4 * sizeof(float));
-        }
-}
-
-/* QB times four rows from `row` on, NT tokens: lane 4 q + r of out[b][t] has a part of row
- * 4 b + r.  Words of four rows are brought side by side, so that a lane has 32 columns of one
- * row and its sum is scaled once, where a row alone would give four sums to scale.
- * apart: 1, or 0 to take `row` four times. */
-ALWAYS_INLINE void quads_nibbles(const int QB, const int NT, const int PLANES, const bool PLAIN, const rows_in *in,
-                                 int64_t row, int64_t apart, vf out[][4])
-{
-    const act_plan *p = in->p;
-    const uint8_t *w = in->m->w + row * in->row_bytes;
-    const uint8_t *scales = in->m->scales + row * in->scale_bytes, *biases = in->m->biases + row * in->scale_bytes;
-    const int64_t row_bytes = apart * in->row_bytes, scale_bytes = apart * in->scale_bytes;
-    const int unit_shift = PLAIN ? 6 : p->unit_shift, share = PLAIN ? 1 : p->share;
-    const int64_t n_chunks = in->n_chunks, per_block = (LANES << unit_shift) / CHUNK;
-    const mox_dtype type = PLAIN ? MOX_DT_BF16 : in->m->layout.scale_type;
-    const int64_t rows_bytes = 4 * QB * in->row_bytes, ahead = rows_bytes < 8192 ? 8192 : rows_bytes;
-    prefetch_run(scales + 2 * 4 * QB * in->scale_bytes, 4 * QB * in->scale_bytes);
-    prefetch_run(biases + 2 * 4 * QB * in->scale_bytes, 4 * QB * in->scale_bytes);
-    vf acc[2][4];
-#pragma GCC unroll 2
-    for (int b = 0; b < QB; b++)
-#pragma GCC unroll 4
-        for (int t = 0; t < NT; t++) acc[b][t] = vf_zero();
-    for (int64_t c0 = 0; c0 < n_chunks; c0 += per_block) {
-        const int64_t u0 = (c0 * CHUNK) >> unit_shift, end = c0 + per_block < n_chunks ? c0 + per_block : n_chunks;
-        _Alignas(64) float scale[2][8][LANES];
-#pragma GCC unroll 2
-        for (int b = 0; b < QB; b++) {
-            vf s[4], z[4];
-#pragma GCC unroll 4
-            for (int r = 0; r < 4; r++) {
-                s[r] = load_units(scales + (4 * b + r) * scale_bytes, type, share, u0, p->units);
-                z[r] = load_units(biases + (4 * b + r) * scale_bytes, type, share, u0, p->units);
-            }
-            vf_transpose4(s);
-            vf_transpose4(z);
-            spread_units(PLAIN, s, end - c0, unit_shift, scale[b]);
-#pragma GCC unroll 4
-            for (int t = 0; t < NT; t++) {
-                const vi sums = vi_bits(vf_load(scales_of(in, t) + p->units_padded + u0));
-#pragma GCC unroll 4
-                for (int k = 0; k < 4; k++) acc[b][t] = vf_fma(z[k], vf_bits(vi_quads(sums, k)), acc[b][t]);
-            }
-        }
-        vi lanes = vi_lanes_shr(unit_shift - 3);
-#pragma GCC unroll 1
-        for (int64_t c = c0; c < end; c++, lanes = next_units(lanes, c - c0, unit_shift)) {
-            vi low[2][4], high[2][4];
-#pragma GCC unroll 2
-            for (int b = 0; b < QB; b++) {
-                vf v[4];
-#pragma GCC unroll 4
-                for (int r = 0; r < 4; r++) {
-                    const uint8_t *from = w + (4 * b + r) * row_bytes;
-                    v[r] = vf_bits(vi_kept(PLAIN || c < in->n_whole ? vi_load(from + c * VBYTES)
-                                                                    : load_chunk(from, c * VBYTES, in->row_bytes)));
-                    prefetch_first(w + ahead + (c * 4 * QB + 4 * b + r) * VBYTES);
-                }
-                vf_transpose4(v);
-#pragma GCC unroll 4
-                for (int k = 0; k < 4; k++) {
-                    low[b][k] = vi_kept(vi_and(vi_bits(v[k]), vi_set8(15)));
-                    high[b][k] = vi_kept(vi_high_nibbles(vi_bits(v[k])));
-                }
-            }
-#pragma GCC unroll 4
-            for (int t = 0; t < NT; t++) {
-                const int8_t *x = plane_of(in, t, 0) + c * CHUNK, *x1 = plane_of(in, t, PLANES - 1) + c * CHUNK;
-                const vf factor = vf_permute(vf_load(scales_of(in, t) + u0), lanes);
-                vi first[2] = {vi_zero(), vi_zero()}, second[2] = {vi_zero(), vi_zero()};
-#pragma GCC unroll 4
-                for (int k = 0; k < 4; k++) {
-                    const vi even = vi_quads(vi_load(x), k), odd = vi_quads(vi_load(x + VBYTES), k);
-#pragma GCC unroll 2
-                    for (int b = 0; b < QB; b++) first[b] = add_nibbles(first[b], low[b][k], high[b][k], even, odd);
-                    if (PLANES == 1) continue;
-                    const vi even1 = vi_quads(vi_load(x1), k), odd1 = vi_quads(vi_load(x1 + VBYTES), k);
-#pragma GCC unroll 2
-                    for (int b = 0; b < QB; b++) second[b] = add_nibbles(second[b], low[b][k], high[b][k], even1, odd1);
-                }
-#pragma GCC unroll 2
-                for (int b = 0; b < QB; b++) {
-                    const vi i = PLANES == 2 ? nibble_sums2(first[b], second[b]) : nibble_sums(first[b]);
-                    acc[b][t] = vf_fma(vf_from_int(i), vf_mul(vf_load(scale[b][c - c0]), factor), acc[b][t]);
-                }
-            }
-        }
-    }
-#pragma GCC unroll 2
-    for (int b = 0; b < QB; b++)
-#pragma GCC unroll 4
-        for (int t = 0; t < NT; t++) out[b][t] = acc[b][t];
 }
 
 /* Columns [c0, c0 + n) of a row of codes as bytes, with VBYTES zeros behind what does not

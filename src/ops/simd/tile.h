@@ -3,9 +3,7 @@
  *
  * A tile covers PANEL columns; longer rows are done panel after panel, adding to the
  * totals in y.  Codes lie as [word of 4 columns][row][4 bytes] in the order of the
- * prepared activations, so one broadcast activation word multiplies LANES rows.  Codes of
- * 4 bits stay in pairs, two words in one, and are taken apart where they are multiplied:
- * storing them is most of filling a tile. */
+ * prepared activations, so one broadcast activation word multiplies LANES rows. */
 #ifndef MOX_OPS_SIMD_TILE_H
 #define MOX_OPS_SIMD_TILE_H
 
@@ -25,30 +23,30 @@ typedef struct f32_tile {
 
 /* ---- filling a tile: rows [row, row + n_rows) of m, columns [col, col + n) ---- */
 
-/* Packed 4-bit codes stay packed: words of 8 codes. */
+/* Packed 4-bit codes: a word of 8 codes becomes two words of 4. */
 static void fill_nibbles(code_tile *tile, const mox_mat *m, int64_t row, int64_t n_rows, int64_t col, int64_t n)
 {
     const int64_t row_bytes = m->cols / 2;
-    const uint8_t *w = m->w + row * row_bytes + col / 2;
-    int64_t c = 0;
-    vi r[LANES];
-    if (n_rows == LANES)
-        for (; c + CHUNK <= n; c += CHUNK) {
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) r[i] = vi_load(w + i * row_bytes + c / 2);
-            transpose(r);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) vi_store(tile->codes + (c / 8 + i) * VBYTES, r[i]);
-        }
-    for (; c < n; c += CHUNK) {
-        const int64_t bytes = n - c < CHUNK ? (n - c) / 2 : VBYTES;
+    for (int64_t c = 0; c < n; c += 8 * LANES) {
+        vi r[LANES];
+        const int64_t bytes = n - c < 8 * LANES ? (n - c) / 2 : VBYTES;
         for (int64_t i = 0; i < LANES; i++) {
-            uint8_t spare[VBYTES] = {0};
-            if (i < n_rows) memcpy(spare, w + i * row_bytes + c / 2, (size_t)bytes);
-            r[i] = vi_load(spare);
+            if (i >= n_rows) {
+                r[i] = vi_zero();
+            } else if (bytes == VBYTES) {
+                r[i] = vi_load(m->w + (row + i) * row_bytes + (col + c) / 2);
+            } else {
+                uint8_t spare[VBYTES] = {0};
+                memcpy(spare, m->w + (row + i) * row_bytes + (col + c) / 2, (size_t)bytes);
+                r[i] = vi_load(spare);
+            }
         }
         transpose(r);
-        for (int64_t i = 0; i < bytes / 4; i++) vi_store(tile->codes + (c / 8 + i) * VBYTES, r[i]);
+        uint8_t *out = tile->codes + c * LANES;
+        for (int64_t w = 0; w < bytes / 4; w++, out += 2 * VBYTES) {
+            vi_store(out, vi_and(r[w], vi_set8(15)));
+            vi_store(out + VBYTES, vi_high_nibbles(r[w]));
+        }
     }
 }
 
@@ -70,26 +68,15 @@ static void fill_codes(code_tile *tile, const mox_mat *m, int64_t row, int64_t n
     }
 }
 
-/* The scales or biases of a tile as [unit][row]. */
 static void fill_units(float *out, const uint8_t *numbers, const mox_mat *m, const act_plan *p, int64_t row, int64_t n_rows,
                        int64_t u0, int64_t n_units)
 {
     const int64_t row_bytes = mox_mat_scale_row_bytes(&m->layout, m->cols);
-    const mox_dtype type = m->layout.scale_type;
-    const uint8_t *first = numbers + row * row_bytes;
-    int64_t u = 0;
-    vi r[LANES];
-    if (n_rows == LANES && p->share == 1 && type == MOX_DT_BF16)
-        for (; u + LANES <= n_units; u += LANES) {
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) r[i] = vi_bits(vf_load_bf16(first + i * row_bytes + 2 * (u0 + u)));
-            transpose(r);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) vi_store(out + (u + i) * LANES, r[i]);
-        }
-    for (; u < n_units; u += LANES) {
+    for (int64_t u = 0; u < n_units; u += LANES) {
+        vi r[LANES];
         for (int64_t i = 0; i < LANES; i++)
-            r[i] = i < n_rows ? vi_bits(load_units(first + i * row_bytes, type, p->share, u0 + u, p->units)) : vi_zero();
+            r[i] = i < n_rows ? vi_bits(load_units(numbers + (row + i) * row_bytes, m->layout.scale_type, p->share, u0 + u, p->units))
+                              : vi_zero();
         transpose(r);
         for (int64_t i = 0; i < LANES && u + i < n_units; i++) vi_store(out + (u + i) * LANES, r[i]);
     }
@@ -116,17 +103,12 @@ typedef struct next_tile {
     int64_t unit_bytes; /* to fetch with each unit */
 } next_tile;
 
-/* How the codes of a tile lie: as bytes, as bytes of which some are 128 and more (where that
- * makes a difference), or packed in pairs. */
-typedef enum code_kind { CODE_BYTES, CODE_WIDE, CODE_PAIRS } code_kind;
-
 /* NT tokens of a block over units [u0, u0 + n_units): y[t][lane], set or added to. */
-ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const code_kind KIND, const code_tile *tile, const act_plan *p,
+ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const bool WIDE, const code_tile *tile, const act_plan *p,
                                   const uint8_t *acts, int64_t u0, int64_t n_units, next_tile next, bool add,
                                   float *const *y)
 {
-    const bool wide = KIND == CODE_WIDE;
-    const int64_t words = p->unit / (KIND == CODE_PAIRS ? 8 : 4), plane = p->unit * NT;
+    const int64_t words = p->unit / 4, plane = words * 4 * NT;
     const uint8_t *x = acts + u0 * PLANES * plane;
     const float *scale = (const float *)(const void *)(acts + p->units * PLANES * plane) + u0 * NT, *sum = scale + p->units * NT;
     const uint8_t *codes = tile->codes;
@@ -143,14 +125,9 @@ ALWAYS_INLINE void multiply_codes(const int NT, const int PLANES, const code_kin
                 for (int t = 0; t < NT; t++) i[t] = vi_shl(i[t], 8);
 #pragma GCC unroll 1
             for (int64_t w = 0; w < words; w++, x += 4 * NT) {
-                const vi c = vi_kept(vi_load(codes + w * VBYTES)), first = KIND == CODE_PAIRS ? vi_and(c, vi_set8(15)) : c;
+                const vi c = vi_load(codes + w * VBYTES);
 #pragma GCC unroll 12
-                for (int t = 0; t < NT; t++) i[t] = dot_broadcast(i[t], first, x, t, NT, wide);
-                if (KIND != CODE_PAIRS) continue;
-                const vi second = vi_and(vi_shr4(c), vi_set8(15)); /* where the units that multiply are not needed */
-                x += 4 * NT;
-#pragma GCC unroll 12
-                for (int t = 0; t < NT; t++) i[t] = dot_broadcast(i[t], second, x, t, NT, wide);
+                for (int t = 0; t < NT; t++) i[t] = dot_broadcast(i[t], c, x, t, NT, WIDE);
             }
         }
         const vf s = vf_load(tile->scale + u * LANES), b = vf_load(tile->bias + u * LANES);

@@ -445,40 +445,6 @@ ALWAYS_INLINE __m128 vf_sum4(vf a, vf b, vf c, vf d)
 ALWAYS_INLINE void vf_store_sum4(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, vf_sum4(a, b, c, d)); }
 ALWAYS_INLINE float vf_sum(vf x) { return _mm_cvtss_f32(vf_sum4(x, vf_zero(), vf_zero(), vf_zero())); }
 
-/* In every four lanes the k-th of them, k < 4. */
-ALWAYS_INLINE vi vi_quads(vi x, int k)
-{
-#if MOX_LEVEL == 1
-#define QUADS(i) _mm256_shuffle_epi32(x, i)
-#else
-#define QUADS(i) _mm512_shuffle_epi32(x, (_MM_PERM_ENUM)i)
-#endif
-    return k == 0 ? QUADS(0x00) : k == 1 ? QUADS(0x55) : k == 2 ? QUADS(0xAA) : QUADS(0xFF);
-#undef QUADS
-}
-/* x[k] has the numbers of units 4 q + k of 64 columns in quad q of its lanes.  Those of chunk c
- * of 2 VBYTES columns, c < 8, of which every quad has 32. */
-ALWAYS_INLINE vf vf_units_of_chunk(const vf x[4], int c)
-{
-#if MOX_LEVEL == 1
-    const vi lanes = _mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3);
-    return vf_permute(x[c % 4], vi_add(vi_set(c / 4 * 4), lanes));
-#else
-    const vi lanes = _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 16, 17, 18, 19, 16, 17, 18, 19);
-    return _mm512_permutex2var_ps(x[c % 2 * 2], vi_add(vi_set(c / 2 * 4), lanes), x[c % 2 * 2 + 1]);
-#endif
-}
-/* p[r] = the sum of lanes 4 q + r over q. */
-ALWAYS_INLINE void vf_store_quads(float *p, vf x)
-{
-#if MOX_LEVEL == 1
-    const __m256 all = x;
-#else
-    const __m256 all = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-#endif
-    _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
-}
-
 /* x, in a register: keeps a compiler from loading it again for every use. */
 ALWAYS_INLINE vi vi_kept(vi x)
 {
@@ -543,7 +509,7 @@ ALWAYS_INLINE vi next_units(vi before, int64_t chunk, int shift)
 }
 
 /* acc + the sums of four products u8 * s8 in each lane.  Without VNNI two products
- * share a 16-bit sum, so the unsigned side must be below 128. */
+ * share a 16-bit sum, so the unsigned side must be below 128: see vi_dot_wide. */
 ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 {
 #if MOX_LEVEL == 3
@@ -555,37 +521,55 @@ ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 #endif
 }
 
-/* Sums of codes below 16 with signed bytes, up to four pairs of products: without VNNI they
- * share 16 bits until end_nibbles makes whole numbers of them, 256 times as large for the
- * upper of two planes. */
+/* Codes below 16 with one plane of activations, and with two: 256 * x + y.  Without VNNI
+ * the products of two pairs fit a 16-bit sum. */
 #if MOX_LEVEL == 3
-ALWAYS_INLINE vi add_nibbles(vi sum, vi low, vi high, vi even, vi odd) { return vi_dot(vi_dot(sum, low, even), high, odd); }
-ALWAYS_INLINE vi end_nibbles(vi sum, bool upper) { return upper ? vi_shl(sum, 8) : sum; }
-#elif MOX_LEVEL == 2
-ALWAYS_INLINE vi add_nibbles(vi sum, vi low, vi high, vi even, vi odd)
+ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd) { return vi_dot(vi_dot(vi_zero(), low, even), high, odd); }
+ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
 {
-    return _mm512_add_epi16(sum, _mm512_add_epi16(_mm512_maddubs_epi16(low, even), _mm512_maddubs_epi16(high, odd)));
+    return vi_dot(vi_dot(vi_shl(vi_dot_nibbles(low, high, even, odd), 8), low, even1), high, odd1);
 }
-ALWAYS_INLINE vi end_nibbles(vi sum, bool upper) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(upper ? 256 : 1)); }
 #else
-ALWAYS_INLINE vi add_nibbles(vi sum, vi low, vi high, vi even, vi odd)
+#if MOX_LEVEL == 2
+#define DOT_16(low, high, even, odd) _mm512_add_epi16(_mm512_maddubs_epi16(low, even), _mm512_maddubs_epi16(high, odd))
+#define TIMES(sums, factor) _mm512_madd_epi16(sums, _mm512_set1_epi16(factor))
+#else
+#define DOT_16(low, high, even, odd) _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd))
+#define TIMES(sums, factor) _mm256_madd_epi16(sums, _mm256_set1_epi16(factor))
+#endif
+ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd) { return TIMES(DOT_16(low, high, even, odd), 1); }
+ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
 {
-    return _mm256_add_epi16(sum, _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd)));
+    return vi_add(TIMES(DOT_16(low, high, even, odd), 256), TIMES(DOT_16(low, high, even1, odd1), 1));
 }
-ALWAYS_INLINE vi end_nibbles(vi sum, bool upper) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(upper ? 256 : 1)); }
+#undef DOT_16
+#undef TIMES
 #endif
 
-/* acc + the products of LANES rows with word t of n, the same for every row. */
-ALWAYS_INLINE vi dot_word(vi acc, vi codes, const uint8_t *words, int t, int n)
+/* vi_dot for any unsigned bytes. */
+ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
+{
+#if MOX_LEVEL == 3
+    return vi_dot(acc, unsigned8, signed8);
+#else
+    const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
+    return vi_dot(vi_add(acc, vi_shl(high, 4)), vi_and(unsigned8, vi_set8(15)), signed8);
+#endif
+}
+
+/* acc += the products of LANES rows with word t of n, the same for every row.
+ * wide: codes may be 128 and more. */
+ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *words, int t, int n, const bool wide)
 {
     (void)n;
 #if MOX_LEVEL == 3 && defined(__GNUC__)
+    (void)wide;
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(codes), "m"(*(const int32_t(*)[1])(const void *)(words + 4 * t)));
     return acc;
 #else
     int32_t word;
     memcpy(&word, words + 4 * t, 4);
-    return vi_dot(acc, codes, vi_set(word));
+    return wide ? vi_dot_wide(acc, codes, vi_set(word)) : vi_dot(acc, codes, vi_set(word));
 #endif
 }
 
