@@ -221,7 +221,7 @@ void mox_context_get_kernels(const mox_context *c, mox_kernels *out)
     static const char *const precisions[] = {[MOX_PRECISION_DEFAULT] = "default", [MOX_PRECISION_EXACT] = "exact",
                                              [MOX_PRECISION_FAST] = "fast"};
     *out = (mox_kernels){.isa = c->dev->level, .precision = precisions[c->precision],
-                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : "f16", .n_threads = c->dev->n_threads};
+                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : c->kv_type == MOX_DT_F16 ? "f16" : "q8", .n_threads = c->dev->n_threads};
 }
 
 void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)

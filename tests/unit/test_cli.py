@@ -737,6 +737,8 @@ class Eval(Case):
         o = self.evaluate("--exact", "-t", "2")
         self.assertEqual({k: o["kernels"][k] for k in ("precision", "kv_type", "threads")},
                          {"precision": "exact", "kv_type": "f32", "threads": 2})
+        narrow = json.loads(self.good(moxie("eval", "-m", DEMO, "-p", "a b c", "--kv-type", "q8", "--json", "-q")))
+        self.assertEqual(narrow["kernels"]["kv_type"], "q8")
         self.assertEqual((o["tokens"], o["predicted"], o["windows"]), (len(tokens), len(losses), 1))
         self.assertAlmostEqual(o["nll"], mean, delta=1e-4)
         self.assertAlmostEqual(o["nll_stderr"], error, delta=1e-4)
