@@ -258,7 +258,6 @@ typedef struct mox_expert_stats {
     int64_t bytes_read;
     int64_t waits;        /* times that a step had nothing to compute until a read ended, */
     double wait_s;        /* and for how long in all */
-    int64_t prefetched, prefetch_used; /* experts that were read ahead, and of those, asked for */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
 

@@ -206,13 +206,12 @@ static int64_t group_number(const char *folder, const char *file)
     return peek_in(folder, file, text) && sscanf(text, "%lld", &bytes) == 1 && bytes >= 0 ? bytes : -1;
 }
 
-/* Bytes that the group has left, and its limit; INT64_MAX both without one. */
-static void group_room(const char *folder, const memory_files *v, int64_t *left, int64_t *limit)
+/* Bytes that the group has left below its limit; INT64_MAX without one. */
+static int64_t group_room(const char *folder, const memory_files *v)
 {
     char text[TEXT_ROOM];
-    *left = *limit = INT64_MAX;
     const int64_t most = group_number(folder, v->limit);
-    if (most <= 0) return;
+    if (most <= 0) return INT64_MAX;
     int64_t used = mox_max_i64(group_number(folder, v->usage), 0);
     const char *const droppable[] = {v->inactive, v->active};
     const bool told = peek_in(folder, "memory.stat", text);
@@ -221,37 +220,20 @@ static void group_room(const char *folder, const memory_files *v, int64_t *left,
         const char *line = told ? strstr(text, droppable[i]) : NULL;
         if (line && sscanf(line + strlen(droppable[i]), "%lld", &bytes) == 1 && bytes > 0) used -= mox_min_i64(used, bytes);
     }
-    *limit = most;
-    *left = mox_max_i64(most - used, 0);
-}
-
-/* What is available, and what of all: the machine, or the tightest group. */
-static void memory_room(const char *root, int64_t *left, int64_t *all)
-{
-    char path[PATH_ROOM], text[TEXT_ROOM];
-    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    *left = *all = -1;
-    if (mox_file_peek(path, text, sizeof text)) {
-        *left = kib_of(text, "MemAvailable:");
-        *all = kib_of(text, "MemTotal:");
-    }
-    if (*left < 0) *left = INT64_MAX;
-    if (*all < 0) *all = INT64_MAX;
-    for (int i = 0; i < N_VERSIONS; i++) {
-        group_walk w;
-        for (bool more = walk_begin(&w, root, versions[i].controller) && walk_next(&w); more; more = walk_next(&w)) {
-            int64_t room, limit;
-            group_room(w.path, &versions[i], &room, &limit);
-            *left = mox_min_i64(*left, room);
-            *all = mox_min_i64(*all, limit);
-        }
-    }
+    return mox_max_i64(most - used, 0);
 }
 
 int64_t mox_machine_memory(const char *root)
 {
-    int64_t left, all;
-    memory_room(root, &left, &all);
+    char path[PATH_ROOM], text[TEXT_ROOM];
+    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    int64_t left = mox_file_peek(path, text, sizeof text) ? kib_of(text, "MemAvailable:") : -1;
+    if (left < 0) left = INT64_MAX;
+    for (int i = 0; i < N_VERSIONS; i++) {
+        group_walk w;
+        for (bool more = walk_begin(&w, root, versions[i].controller) && walk_next(&w); more; more = walk_next(&w))
+            left = mox_min_i64(left, group_room(w.path, &versions[i]));
+    }
     return left;
 }
 
@@ -263,37 +245,6 @@ int64_t mox_machine_own(const char *root)
     (void)snprintf(path, sizeof path, "%s/proc/self/statm", root);
     if (!mox_file_peek(path, text, sizeof text) || sscanf(text, "%lld %lld %lld", &all, &resident, &shared) != 3) return 0;
     return shared >= 0 && resident >= shared && mox_mul_i64(resident - shared, sysconf(_SC_PAGESIZE), &bytes) ? bytes : 0;
-}
-
-/* "some avg10=1.25 avg60=..." */
-static double read_pressure(const char *text)
-{
-    double percent;
-    return sscanf(text, "some avg10=%lf", &percent) == 1 && percent > 0.0 && percent <= 100.0 ? percent : 0.0;
-}
-
-double mox_machine_pressure(const char *root)
-{
-    char path[PATH_ROOM], text[TEXT_ROOM];
-    (void)snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
-    double worst = mox_file_peek(path, text, sizeof text) ? read_pressure(text) : 0.0;
-    group_walk w;
-    for (bool more = walk_begin(&w, root, "") && walk_next(&w); more; more = walk_next(&w)) {
-        const double own = peek_in(w.path, "memory.pressure", text) ? read_pressure(text) : 0.0;
-        if (own > worst) worst = own;
-    }
-    return worst;
-}
-
-int64_t mox_machine_give_back(const char *root, int64_t held)
-{
-    enum { RESERVE_MOST = 1 << 30, RESERVE_PART = 32, STALL_PERCENT = 10, STALL_PART = 8 };
-    int64_t left, all;
-    memory_room(root, &left, &all);
-    const int64_t reserve = all == INT64_MAX ? 0 : mox_min_i64(all / RESERVE_PART, RESERVE_MOST);
-    const int64_t missing = left < reserve ? reserve - left : 0;
-    const int64_t stalled = mox_machine_pressure(root) > STALL_PERCENT ? mox_ceil_div(held, STALL_PART) : 0;
-    return mox_min_i64(mox_max_i64(missing, stalled), mox_max_i64(held, 0));
 }
 
 void mox_machine_mapped(const char *root, int64_t *bytes, int64_t *huge_bytes)

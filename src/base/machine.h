@@ -45,14 +45,6 @@ int64_t mox_machine_memory(const char *root);
 /* Memory of the process that is nobody else's: not files that it maps.  0 when the system
  * does not say. */
 int64_t mox_machine_own(const char *root);
-/* Percent of the last ten seconds in which somebody waited for memory: the worse of the
- * whole system and the control groups (version 2) of the process; 0 when nobody says. */
-double mox_machine_pressure(const char *root);
-/* How many of `held` bytes of caches the process should give back now, for the sake of
- * the machine: what is missing to a reserve of 1/32 of what the machine or the tightest
- * group has, at most 1 GiB; and an eighth while others wait for memory more than a tenth
- * of the time.  Meant to be asked about once a second. */
-int64_t mox_machine_give_back(const char *root, int64_t held);
 
 /* Bytes of mapped files that the process has in memory, and how many of them on huge
  * pages; 0 when the system does not say. */

@@ -6,7 +6,6 @@
 #include "base/numa.h"
 
 #include <errno.h>
-#include <math.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +19,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "made_up_machine.h"
 
 /* ---- lists ---- */
 
@@ -60,24 +61,6 @@ static void what_is_no_list_is_empty(void **state)
 }
 
 /* ---- made-up machines ---- */
-
-static char root[64];
-
-/* A file of the machine, with the folders above it. */
-static void put(const char *name, const char *text)
-{
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s%s", root, name);
-    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0) assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
 
 static int new_machine(void **state)
 {
@@ -213,32 +196,6 @@ static void groups_leave_what_they_do_not_need(void **state)
     assert_true(mox_machine_memory(root) == 300000 * 1024);
 }
 
-static void pressure_asks_for_memory_back(void **state)
-{
-    (void)state;
-    enum { MIB = 1 << 20 };
-    assert_true(mox_machine_pressure(root) == 0.0);
-    assert_true(mox_machine_give_back(root, 800) == 0); /* nobody says anything */
-    put("/proc/meminfo", "MemTotal:  3276800 kB\nMemAvailable:    102400 kB\n"); /* 3200 and 100 MiB: the reserve */
-    assert_true(mox_machine_give_back(root, 800LL * MIB) == 0);
-    put("/proc/meminfo", "MemTotal:  3276800 kB\nMemAvailable:    71680 kB\n");
-    assert_true(mox_machine_give_back(root, 800LL * MIB) == 30LL * MIB);
-    assert_true(mox_machine_give_back(root, 7LL * MIB) == 7LL * MIB); /* no more than there is */
-    put("/proc/pressure/memory", "some avg10=9.90 avg60=50.00 avg300=0.00 total=1\nfull avg10=80.00 avg60=0 avg300=0 total=1\n");
-    assert_true(fabs(mox_machine_pressure(root) - 9.9) < 1e-9);
-    assert_true(mox_machine_give_back(root, 800LL * MIB) == 30LL * MIB);
-    put("/proc/self/cgroup", "0::/g\n"); /* of system and group, the worse */
-    put("/sys/fs/cgroup/g/memory.pressure", "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\n");
-    assert_true(fabs(mox_machine_pressure(root) - 12.5) < 1e-9);
-    assert_true(mox_machine_give_back(root, 800LL * MIB) == 100LL * MIB);
-    assert_true(mox_machine_give_back(root, 0) == 0);
-    static const char *const nonsense[] = {"", "some", "some avg10=", "some avg10=-3", "some avg10=nan", "some avg10=101"};
-    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
-        put("/sys/fs/cgroup/g/memory.pressure", nonsense[i]);
-        assert_true(fabs(mox_machine_pressure(root) - 9.9) < 1e-9);
-    }
-}
-
 static void own_memory_is_counted(void **state)
 {
     (void)state;
@@ -349,7 +306,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(nodes_are_listed, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(memory_is_what_is_left, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(groups_leave_what_they_do_not_need, new_machine, remove_machine),
-        cmocka_unit_test_setup_teardown(pressure_asks_for_memory_back, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(own_memory_is_counted, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(mapped_pages_are_counted, new_machine, remove_machine),
         cmocka_unit_test(pages_are_dealt_out),

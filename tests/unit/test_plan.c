@@ -27,26 +27,12 @@
 
 #include <cmocka.h>
 
+#include "made_up_machine.h"
+
 static const char *const dirs[] = {SOURCE_ROOT "/models/demo", SOURCE_ROOT "/tests/data/models/demo-qwen3-moe",
                                    SOURCE_ROOT "/tests/data/models/demo-deepseek-v3", SOURCE_ROOT "/tests/data/models/demo-qwen3"};
 enum { N_MODELS = 4, DENSE_MODEL = 3, MB = 1 << 20 };
 static mox_model *models[N_MODELS];
-static char root[64];
-
-static void put(const char *name, const char *text)
-{
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s%s", root, name);
-    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0) assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
 
 static int set_up(void **state)
 {
