@@ -1,0 +1,333 @@
+/* dev/gpu/params.h -- the kernels: what each computes, its parameters, and its grid.
+ *
+ * The structs are filled by host code and read by every target; they have no padding that
+ * differs.  Sizes and strides count elements; pointers are memory of the device.  Formulas and
+ * tolerance classes are those of the operations in src/ops.  Whoever launches has checked the
+ * sizes: a kernel trusts its parameters and tests only whether its share of the work exists.
+ * "Grid" says how many groups; every group that begins beyond the work leaves as one. */
+#ifndef MOX_DEV_GPU_PARAMS_H
+#define MOX_DEV_GPU_PARAMS_H
+
+#include "dev/gpu/gpu.h"
+
+/* X(kernel) */
+#define MOX_GPU_KERNELS(X)                                                                      \
+    X(add) X(copy) X(sigmoid_gate)                                                              \
+    X(rms_norm) X(rms_norm_heads) X(residual_norm) X(gated_rms_norm)                            \
+    X(rope) X(matvec) X(experts_gate_up) X(experts_down) X(embed)                               \
+    X(kv_append) X(attention) X(attention_merge) X(mla_absorb)                                  \
+    X(conv1d_silu) X(conv1d_shift) X(gdn_qk_norm) X(gdn_gates) X(gdn_recurrent)                 \
+    X(router_topk) X(router_sigmoid) X(moe_bucket) X(moe_combine)
+
+/* ---- what kernels share ---- */
+
+/* Formats of stored numbers. */
+enum {
+    MOX_GPU_NONE = 0, /* there is no such vector */
+    MOX_GPU_F32,
+    MOX_GPU_F16,
+    MOX_GPU_BF16,
+    MOX_GPU_E8M0,
+    MOX_GPU_Q8,    /* ops/q8.h, caches only */
+    MOX_GPU_AFFINE, /* matrices only */
+    MOX_GPU_FP8     /* matrices only */
+};
+
+/* tensor/matrix.h; row_bytes and scale_cols spare the kernels from working them out. */
+typedef struct mox_gpu_mat {
+    const GPU_GLOBAL(u8) *w;
+    const GPU_GLOBAL(u8) *scales;
+    const GPU_GLOBAL(u8) *biases;
+    int64_t rows, cols, row0;
+    int64_t row_bytes;  /* of w */
+    int64_t scale_cols; /* scales of a row: groups, or blocks */
+    int32_t kind;       /* F32 F16 BF16 AFFINE FP8 */
+    int32_t bits, group;
+    int32_t scale_type; /* F32 F16 BF16 E8M0 */
+    int32_t block_rows, block_cols;
+} mox_gpu_mat;
+GPU_TYPE(mat, mox_gpu_mat);
+
+/* A vector of a file, at any byte address. */
+typedef struct mox_gpu_vec {
+    const GPU_GLOBAL(u8) *data;
+    int64_t type; /* NONE F32 F16 BF16 */
+} mox_gpu_vec;
+
+/* ops/attention.h */
+typedef struct mox_gpu_cache {
+    GPU_GLOBAL(u8) *data; /* aligned for its elements */
+    int64_t page_len, page_stride, token_stride, head_stride;
+    int64_t type; /* F32 F16 Q8 */
+} mox_gpu_cache;
+typedef struct mox_gpu_span {
+    int64_t row0, n, pos0;
+    const GPU_GLOBAL(i32) *pages;
+} mox_gpu_span;
+GPU_TYPE(span, mox_gpu_span);
+
+/* ---- pointwise.h: groups of 256 threads ---- */
+
+/* out[i] = a[i] + b[i]; out may be a or b.  Grid ceil(n / 256). */
+typedef struct mox_gpu_add {
+    const GPU_GLOBAL(f32) *a;
+    const GPU_GLOBAL(f32) *b;
+    GPU_GLOBAL(f32) *out;
+    int64_t n;
+} mox_gpu_add;
+
+/* dst[t, h, i] = src[t, h, i], i < dim: slices, splits and gathers.  Grid (ceil(heads * dim / 256), n). */
+typedef struct mox_gpu_copy {
+    const GPU_GLOBAL(f32) *src;
+    GPU_GLOBAL(f32) *dst;
+    int64_t n, heads, dim;
+    int64_t src_stride, src_head_stride, dst_stride, dst_head_stride;
+} mox_gpu_copy;
+
+/* x[i] *= sigmoid(gate[i]).  Grid ceil(n / 256). */
+typedef struct mox_gpu_sigmoid_gate {
+    GPU_GLOBAL(f32) *x;
+    const GPU_GLOBAL(f32) *gate;
+    int64_t n;
+} mox_gpu_sigmoid_gate;
+
+/* ---- norm.h ---- */
+
+/* out = x / sqrt(mean x^2 + eps) * (weight + offset) per row of dim; out may be x.
+ * rms_norm: a group of 256 threads per (token, head) row: grid (heads, n).
+ * rms_norm_heads: a wave per row, for short ones: grid (ceil(heads / 8), n). */
+typedef struct mox_gpu_rms_norm {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *out;
+    int64_t heads, dim;
+    int64_t x_stride, x_head_stride, out_stride, out_head_stride;
+    mox_gpu_vec weight;
+    float offset, eps;
+} mox_gpu_rms_norm;
+typedef mox_gpu_rms_norm mox_gpu_rms_norm_heads;
+
+/* res = a + b, norm = rms_norm(res); res may be a or b.  A group of 256 per row: grid rows. */
+typedef struct mox_gpu_residual_norm {
+    const GPU_GLOBAL(f32) *a;
+    const GPU_GLOBAL(f32) *b;
+    GPU_GLOBAL(f32) *res;
+    GPU_GLOBAL(f32) *norm;
+    int64_t dim;
+    mox_gpu_vec weight;
+    float offset, eps;
+} mox_gpu_residual_norm;
+
+/* out = x / sqrt(mean x^2 + eps) * weight * silu(z); out may be x.  A wave per row:
+ * grid ceil(rows / 8). */
+typedef struct mox_gpu_gated_rms_norm {
+    const GPU_GLOBAL(f32) *x;
+    const GPU_GLOBAL(f32) *z;
+    GPU_GLOBAL(f32) *out;
+    int64_t rows, dim;
+    mox_gpu_vec weight;
+    float eps;
+    int32_t unused;
+} mox_gpu_gated_rms_norm;
+
+/* ---- rope.h ---- */
+
+/* Turns the first rotary_dim elements of every head in place.  A thread per pair of one
+ * head: grid (ceil(heads * rotary_dim / 2 / 256), n). */
+typedef struct mox_gpu_rope {
+    GPU_GLOBAL(f32) *x;
+    const GPU_GLOBAL(f32) *inv_freq;
+    const GPU_GLOBAL(i32) *pos;
+    int64_t heads, stride, head_stride, rotary_dim, pos_stride;
+    float mscale;
+    int32_t interleaved;
+} mox_gpu_rope;
+
+/* ---- matvec.h: groups of 256 threads, a wave per row of W ---- */
+
+enum { MOX_GPU_MATVEC_ROWS = 8, MOX_GPU_MATVEC_TOKENS = 4 };
+
+/* y[t, h, r] = W[h * head_rows + first_row + r, :] . x[t, h, :] + bias[r],  r < rows: products (heads
+ * = 1), and those of latent attention, where each head has rows of its own.
+ * Grid (ceil(rows / ROWS), ceil(n / TOKENS), heads). */
+typedef struct mox_gpu_matvec {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, rows, head_rows, first_row;
+    int64_t x_stride, x_head_stride, y_stride, y_head_stride;
+    mox_gpu_vec bias;
+} mox_gpu_matvec;
+
+/* Many matrices of one shape: matrix g owns the places [offsets[g], offsets[g + 1]); place p reads
+ * row x_row[p] / x_divisor of x and writes row y_row[p] of y.
+ *   experts_gate_up: y = silu(gate x) * (up x)   experts_down: y = down x
+ * Grid (ceil(rows / ROWS), 1, n_groups). */
+typedef struct mox_gpu_experts_gate_up {
+    const GPU_GLOBAL(mat) *gate; /* [n_groups] */
+    const GPU_GLOBAL(mat) *up;
+    const GPU_GLOBAL(i64) *offsets;
+    const GPU_GLOBAL(i32) *x_row; /* NULL: p */
+    const GPU_GLOBAL(i32) *y_row; /* NULL: p */
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t rows, x_stride, y_stride;
+    int64_t x_divisor; /* 1, or experts per token where x_row has pairs (token, slot) */
+} mox_gpu_experts_gate_up;
+typedef mox_gpu_experts_gate_up mox_gpu_experts_down; /* down is in gate; up is not read */
+
+/* ---- embed.h ---- */
+
+/* out[t, :] = row ids[t] of the table.  A group of 128 threads: grid (ceil(cols / 1024), n). */
+typedef struct mox_gpu_embed {
+    mox_gpu_mat table;
+    const GPU_GLOBAL(i32) *ids;
+    GPU_GLOBAL(f32) *out;
+    int64_t out_stride;
+} mox_gpu_embed;
+
+/* ---- attention.h ---- */
+
+/* cache[pos0 + i, h, :] = src[row0 + i, h, :] of every span.  A wave per (row, head): grid
+ * (ceil(heads / 4), rows of all spans), 128 threads. */
+typedef struct mox_gpu_kv_append {
+    mox_gpu_cache cache;
+    const GPU_GLOBAL(span) *spans;
+    const GPU_GLOBAL(f32) *src;
+    int64_t n_spans, heads, dim, stride, head_stride;
+} mox_gpu_kv_append;
+
+/* Softmax attention of row r over its span's cache:
+ *   score_j = scale (q . k_j + q2 . k2_j),  out = sum_j softmax(score)_j v_j
+ * dim2 = 0: there is no second part.  Latent attention has one, and its values are its keys.
+ * A group of 128 threads per (head, row, piece): grid (heads, rows of all spans, n_pieces).
+ * With n_pieces > 1 a span of one row that sees many keys is cut into pieces; these
+ * leave maximum, denominator and v_dim sums in parts [n_spans, heads, n_pieces, v_dim + 2], and
+ * attention_merge with the same parameters makes the output of them: grid (heads, n_spans).
+ * dim + dim2 and v_dim at most MOX_GPU_ATTENTION_DIM. */
+enum { MOX_GPU_ATTENTION_DIM = 1024, MOX_GPU_PIECES = 16 };
+typedef struct mox_gpu_attention {
+    const GPU_GLOBAL(f32) *q;
+    const GPU_GLOBAL(f32) *q2;
+    GPU_GLOBAL(f32) *out;
+    GPU_GLOBAL(f32) *parts;
+    const GPU_GLOBAL(f32) *sinks; /* [heads] or NULL */
+    const GPU_GLOBAL(span) *spans;
+    mox_gpu_cache k, k2, v;
+    int64_t n_spans, heads, kv_heads, dim, dim2, v_dim;
+    int64_t q_stride, q_head_stride, q2_stride, q2_head_stride, out_stride, out_head_stride;
+    int64_t window, n_pieces;
+    float scale;
+    int32_t causal;
+} mox_gpu_attention;
+typedef mox_gpu_attention mox_gpu_attention_merge;
+
+/* ---- mla.h ---- */
+
+/* out[t, h, c] = sum_i q[t, h, i] W[h * head_rows + i, c],  i < nope: contracts over the rows of
+ * W.  A thread per 8 columns: grid (ceil(rank / 512), heads, ceil(n / MOX_GPU_MATVEC_TOKENS)), 64 threads. */
+typedef struct mox_gpu_mla_absorb {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(f32) *q;
+    GPU_GLOBAL(f32) *out;
+    int64_t n, heads, nope, rank, head_rows;
+} mox_gpu_mla_absorb;
+
+/* ---- deltanet.h ---- */
+
+/* out[t, c] = silu(sum_j V[t + j, c] weight[c * width + j]), V = [state; x].  A thread per
+ * channel and token: grid (ceil(channels / 256), n), 256 threads. */
+typedef struct mox_gpu_conv1d_silu {
+    const GPU_GLOBAL(f32) *x;
+    const GPU_GLOBAL(f32) *state;
+    GPU_GLOBAL(f32) *out;
+    int64_t channels, width, x_stride, out_stride;
+    mox_gpu_vec weight;
+} mox_gpu_conv1d_silu;
+
+/* state <- the last width - 1 rows of [state; x].  A thread per channel: grid ceil(channels / 256). */
+typedef struct mox_gpu_conv1d_shift {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *state;
+    int64_t n, channels, width, x_stride;
+} mox_gpu_conv1d_shift;
+
+/* q and k of every (token, head) to unit length, q also / sqrt(dim); eps is added to the sum of
+ * squares.  A wave per row: grid (ceil(heads / 4), n, 2), z = 0 for q; 128 threads. */
+typedef struct mox_gpu_gdn_qk_norm {
+    GPU_GLOBAL(f32) *q;
+    GPU_GLOBAL(f32) *k;
+    int64_t heads, dim, stride;
+    float eps;
+    int32_t unused;
+} mox_gpu_gdn_qk_norm;
+
+/* g = exp(-exp(a_log) softplus(a + dt_bias)), beta = sigmoid(b).  Grid ceil(n * heads / 256). */
+typedef struct mox_gpu_gdn_gates {
+    const GPU_GLOBAL(f32) *a;
+    const GPU_GLOBAL(f32) *b;
+    GPU_GLOBAL(f32) *g;
+    GPU_GLOBAL(f32) *beta;
+    mox_gpu_vec a_log, dt_bias;
+    int64_t n, heads, a_stride, b_stride;
+} mox_gpu_gdn_gates;
+
+/* S <- g S;  d = beta (v - S k);  S <- S + d k^T;  out = S q, token by token.  A wave per row of
+ * S, which stays in registers: grid (ceil(v_dim / 4), v_heads), 128 threads.  k_dim <= 256. */
+enum { MOX_GPU_GDN_K_DIM = 256 };
+typedef struct mox_gpu_gdn_recurrent {
+    const GPU_GLOBAL(f32) *q;
+    const GPU_GLOBAL(f32) *k;
+    const GPU_GLOBAL(f32) *v;
+    const GPU_GLOBAL(f32) *g;
+    const GPU_GLOBAL(f32) *beta;
+    GPU_GLOBAL(f32) *state;
+    GPU_GLOBAL(f32) *out;
+    int64_t n, k_heads, v_heads, k_dim, v_dim, q_stride, k_stride, v_stride;
+} mox_gpu_gdn_recurrent;
+
+/* ---- router.h: a wave per token ---- */
+
+/* The k largest of softmax(logits), best first, ties to the smaller index.  Grid n, 32 threads. */
+typedef struct mox_gpu_router_topk {
+    const GPU_GLOBAL(f32) *logits;
+    GPU_GLOBAL(i32) *ids;
+    GPU_GLOBAL(f32) *weights;
+    int64_t n_experts, k, renormalize;
+} mox_gpu_router_topk;
+
+/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 32 threads. */
+enum { MOX_GPU_ROUTER_EXPERTS = 2048 };
+typedef struct mox_gpu_router_sigmoid {
+    const GPU_GLOBAL(f32) *logits;
+    GPU_GLOBAL(i32) *ids;
+    GPU_GLOBAL(f32) *weights;
+    mox_gpu_vec bias;
+    int64_t n_experts, k, n_groups, kept_groups;
+    int32_t renormalize;
+    float factor;
+} mox_gpu_router_sigmoid;
+
+/* ---- moe.h ---- */
+
+/* Stable counting sort of pairs by expert.  One group of 256 threads; at most MOX_GPU_ROUTER_EXPERTS. */
+typedef struct mox_gpu_moe_bucket {
+    const GPU_GLOBAL(i32) *ids;
+    GPU_GLOBAL(i64) *offsets; /* [n_experts + 1] */
+    GPU_GLOBAL(i32) *pairs;
+    int64_t n_pairs, n_experts;
+} mox_gpu_moe_bucket;
+
+/* out = (h + sum_s w[t, s] experts[t, s, :]) + shared part; out may be h.
+ * Grid (ceil(dim / 256), n), 256 threads. */
+enum { MOX_GPU_SHARED_NONE = 0, MOX_GPU_SHARED_GATED, MOX_GPU_SHARED_UNSCALED };
+typedef struct mox_gpu_moe_combine {
+    const GPU_GLOBAL(f32) *h;
+    const GPU_GLOBAL(f32) *experts;
+    const GPU_GLOBAL(f32) *w;
+    const GPU_GLOBAL(f32) *shared;
+    const GPU_GLOBAL(f32) *gate;
+    GPU_GLOBAL(f32) *out;
+    int64_t k, dim, gate_stride, mode;
+} mox_gpu_moe_combine;
+
+#endif

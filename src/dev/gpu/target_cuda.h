@@ -1,0 +1,84 @@
+/* dev/gpu/target_cuda.h -- the language of gpu.h on NVIDIA GPUs.
+ *
+ * Parameters travel by value in constant memory.  Nothing is compiled with fast math, so
+ * division, square root and exp are those that the contracts were written for. */
+#ifndef MOX_DEV_GPU_TARGET_CUDA_H
+#define MOX_DEV_GPU_TARGET_CUDA_H
+
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#define GPU_TYPE(t, type) typedef type gpu_##t
+#define GPU_GLOBAL(t) gpu_##t
+#define GPU_SHARED(t) gpu_##t
+#define GPU_PRIVATE(t) gpu_##t
+#define GPU_CONSTANT(type) type
+#define GPU_CAST(t, p) ((const gpu_##t *)(p))
+#define GPU_SHARED_ARRAY(t, name, n) __shared__ gpu_##t name[n]
+#define GPU_UNROLL _Pragma("unroll")
+#define GPU_FN static __device__ __forceinline__
+
+#define GPU_KERNEL(name, threads)                                                               \
+    GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
+    extern "C" __global__ void __launch_bounds__(threads)                                       \
+        mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \
+    {                                                                                           \
+        kernel_##name(&params);                                                                 \
+    }                                                                                           \
+    GPU_FN void kernel_##name(const mox_gpu_##name *p)
+
+#define gpu_group_x() ((int64_t)blockIdx.x)
+#define gpu_group_y() ((int64_t)blockIdx.y)
+#define gpu_group_z() ((int64_t)blockIdx.z)
+#define gpu_thread() ((int32_t)threadIdx.x)
+
+#define gpu_load(p, i) ((p)[i])
+#define gpu_store(p, i, v) ((void)((p)[i] = (v)))
+
+GPU_FN uint32_t gpu_bytes_u8(const uint8_t *p, int64_t at) { return p[at]; }
+GPU_FN uint32_t gpu_bytes_u16(const uint8_t *p, int64_t at) { return p[at] | (uint32_t)p[at + 1] << 8; }
+/* From the one or two aligned words that hold the four bytes. */
+GPU_FN uint32_t gpu_bytes_u32(const uint8_t *p, int64_t at)
+{
+    const uintptr_t address = (uintptr_t)(p + at);
+    const uint32_t *words = (const uint32_t *)(address & ~(uintptr_t)3);
+    const uint32_t shift = (uint32_t)(address & 3) * 8;
+    return shift == 0 ? words[0] : __funnelshift_r(words[0], words[1], shift);
+}
+
+/* A CUDA barrier orders global memory within its block, too. */
+#define gpu_barrier() __syncthreads()
+#define gpu_barrier_all() __syncthreads()
+
+GPU_FN float gpu_shuffle(float v, int32_t lane) { return __shfl_sync(0xFFFFFFFFu, v, lane); }
+GPU_FN int32_t gpu_shuffle_i32(int32_t v, int32_t lane) { return __shfl_sync(0xFFFFFFFFu, v, lane); }
+GPU_FN float gpu_lane_sum(float v)
+{
+    GPU_UNROLL
+    for (int m = 16; m > 0; m /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, m);
+    return v;
+}
+GPU_FN float gpu_lane_max(float v)
+{
+    GPU_UNROLL
+    for (int m = 16; m > 0; m /= 2) v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, m));
+    return v;
+}
+
+#define GPU_INFINITY (__int_as_float(0x7F800000))
+GPU_FN float gpu_exp(float v) { return expf(v); }
+GPU_FN float gpu_log(float v) { return logf(v); }
+GPU_FN float gpu_sqrt(float v) { return sqrtf(v); }
+GPU_FN float gpu_sin(float v) { return sinf(v); }
+GPU_FN float gpu_cos(float v) { return cosf(v); }
+GPU_FN float gpu_rint(float v) { return rintf(v); }
+GPU_FN float gpu_abs(float v) { return fabsf(v); }
+GPU_FN float gpu_max(float a, float b) { return fmaxf(a, b); }
+GPU_FN bool gpu_isnan(float v) { return v != v; }
+
+GPU_FN float gpu_bits_f32(uint32_t bits) { return __uint_as_float(bits); }
+GPU_FN uint32_t gpu_f32_bits(float v) { return __float_as_uint(v); }
+GPU_FN float gpu_f16_to_f32(uint32_t bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
+GPU_FN uint16_t gpu_f32_to_f16(float v) { return __half_as_ushort(__float2half_rn(v)); }
+
+#endif

@@ -1,0 +1,76 @@
+/* dev/gpu/target_emu.h -- the language of gpu.h on the processor, with every access checked.
+ *
+ * An element of global or shared memory is a struct of its own type, so that p[i] in place of
+ * gpu_load(p, i), and a shared pointer where a global one is due, do not compile. */
+#ifndef MOX_DEV_GPU_TARGET_EMU_H
+#define MOX_DEV_GPU_TARGET_EMU_H
+
+#include "dev/emu/access.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GPU_TYPE(t, type)                                  \
+    typedef type gpu_##t;                                  \
+    typedef struct mox_emu_global_##t { type value; } mox_emu_global_##t; \
+    typedef struct mox_emu_shared_##t { type value; } mox_emu_shared_##t
+#define GPU_GLOBAL(t) mox_emu_global_##t
+#define GPU_SHARED(t) mox_emu_shared_##t
+#define GPU_PRIVATE(t) gpu_##t
+#define GPU_CONSTANT(type) type
+#define GPU_CAST(t, p) ((const mox_emu_global_##t *)(const void *)(p))
+#define GPU_UNROLL
+#define GPU_FN static inline
+
+#define GPU_TEXT_(x) #x
+#define GPU_TEXT(x) GPU_TEXT_(x)
+#define GPU_SITE __FILE__ ":" GPU_TEXT(__LINE__)
+
+#define GPU_SHARED_ARRAY(t, name, n) \
+    mox_emu_shared_##t *const name = mox_emu_shared(GPU_SITE, (int64_t)(n) * (int64_t)sizeof(mox_emu_shared_##t))
+
+/* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
+#define GPU_KERNEL(name, n_threads)                                                             \
+    static void kernel_##name(const mox_gpu_##name *p);                                         \
+    static void start_##name(const void *params) { kernel_##name(params); }                     \
+    extern const mox_emu_kernel mox_emu_kernel_##name;                                          \
+    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads}; \
+    static void kernel_##name(const mox_gpu_##name *p)
+
+#define gpu_group_x() (mox_emu_now->group[0])
+#define gpu_group_y() (mox_emu_now->group[1])
+#define gpu_group_z() (mox_emu_now->group[2])
+#define gpu_thread() (mox_emu_now->thread)
+
+#define gpu_load(p, i) (((__typeof__(p))(const void *)mox_emu_read((p) + (i), sizeof *(p), GPU_SITE))->value)
+#define gpu_store(p, i, v) ((void)(((__typeof__(p))mox_emu_write((p) + (i), sizeof *(p), GPU_SITE))->value = (v)))
+#define gpu_bytes_u8(p, at) (*(const uint8_t *)mox_emu_read_any((p) + (at), 1, GPU_SITE))
+#define gpu_bytes_u16(p, at) ((uint32_t)mox_load_u16(mox_emu_read_any((p) + (at), 2, GPU_SITE)))
+#define gpu_bytes_u32(p, at) (mox_load_u32(mox_emu_read_any((p) + (at), 4, GPU_SITE)))
+
+#define gpu_barrier() mox_emu_barrier(MOX_EMU_BARRIER, GPU_SITE)
+#define gpu_barrier_all() mox_emu_barrier(MOX_EMU_BARRIER_ALL, GPU_SITE)
+#define gpu_lane_sum(v) mox_bits_f32(mox_emu_lanes(MOX_EMU_LANE_SUM, mox_f32_bits(v), 0, GPU_SITE))
+#define gpu_lane_max(v) mox_bits_f32(mox_emu_lanes(MOX_EMU_LANE_MAX, mox_f32_bits(v), 0, GPU_SITE))
+#define gpu_shuffle(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_SHUFFLE, mox_f32_bits(v), (lane), GPU_SITE))
+#define gpu_shuffle_i32(v, lane) ((int32_t)mox_emu_lanes(MOX_EMU_SHUFFLE, (uint32_t)(v), (lane), GPU_SITE))
+
+#define GPU_INFINITY INFINITY
+GPU_FN float gpu_exp(float v) { return expf(v); }
+GPU_FN float gpu_log(float v) { return logf(v); }
+GPU_FN float gpu_sqrt(float v) { return sqrtf(v); }
+GPU_FN float gpu_sin(float v) { return sinf(v); }
+GPU_FN float gpu_cos(float v) { return cosf(v); }
+GPU_FN float gpu_rint(float v) { return rintf(v); }
+GPU_FN float gpu_abs(float v) { return fabsf(v); }
+GPU_FN float gpu_max(float a, float b) { return fmaxf(a, b); }
+GPU_FN bool gpu_isnan(float v) { return v != v; }
+
+GPU_FN float gpu_bits_f32(uint32_t bits) { return mox_bits_f32(bits); }
+GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }
+GPU_FN float gpu_f16_to_f32(uint32_t bits) { return mox_f16_to_f32((uint16_t)bits); }
+GPU_FN uint16_t gpu_f32_to_f16(float v) { return mox_f32_to_f16(v); }
+
+#endif
