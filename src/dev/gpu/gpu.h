@@ -31,7 +31,8 @@
  *   gpu_barrier_all()              orders global memory as well.  A plain barrier does not: Metal
  *                                  leaves stores to device memory invisible to other waves
  *   gpu_lane_sum(v) gpu_lane_max(v)      over the 32 lanes of the wave, as a butterfly over
- *                                  distances 16, 8, 4, 2, 1: the same bytes on every target
+ *                                  distances 16, 8, 4, 2, 1: the same bytes on every target.
+ *                                  The maximum leaves NaNs out, as gpu_max does
  *   gpu_shuffle(v, lane) gpu_shuffle_i32(v, lane)   v of another lane
  *
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY

@@ -19,6 +19,13 @@
     X(conv1d_silu) X(conv1d_shift) X(gdn_qk_norm) X(gdn_gates) X(gdn_recurrent)                 \
     X(router_topk) X(router_sigmoid) X(moe_bucket) X(moe_combine)
 
+typedef enum mox_gpu_kernel {
+#define MOX_GPU_ID(name) MOX_GPU_KERNEL_##name,
+    MOX_GPU_KERNELS(MOX_GPU_ID)
+#undef MOX_GPU_ID
+        MOX_GPU_KERNEL_COUNT
+} mox_gpu_kernel;
+
 /* ---- what kernels share ---- */
 
 /* Formats of stored numbers. */

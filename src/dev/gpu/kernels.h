@@ -1,0 +1,16 @@
+/* dev/gpu/kernels.h -- all kernels, for the one source file that each target compiles. */
+#ifndef MOX_DEV_GPU_KERNELS_H
+#define MOX_DEV_GPU_KERNELS_H
+
+#include "dev/gpu/attention.h"
+#include "dev/gpu/deltanet.h"
+#include "dev/gpu/embed.h"
+#include "dev/gpu/matvec.h"
+#include "dev/gpu/mla.h"
+#include "dev/gpu/moe.h"
+#include "dev/gpu/norm.h"
+#include "dev/gpu/pointwise.h"
+#include "dev/gpu/rope.h"
+#include "dev/gpu/router.h"
+
+#endif

@@ -1,0 +1,78 @@
+/* dev/gpu/norm.h -- root-mean-square norms.
+ *
+ * A thread normalises the elements that it summed, so a row may be written in place without
+ * a barrier in global memory. */
+#ifndef MOX_DEV_GPU_NORM_H
+#define MOX_DEV_GPU_NORM_H
+
+#include "dev/gpu/group.h"
+#include "dev/gpu/number.h"
+
+enum { NORM_THREADS = 256 };
+
+/* Sum of squares of x[from], x[from + step] ... of a row. */
+GPU_FN float squares(const GPU_GLOBAL(f32) *x, int64_t dim, int64_t from, int64_t step)
+{
+    float sum = 0.0f;
+    for (int64_t i = from; i < dim; i += step) {
+        const float v = gpu_load(x, i);
+        sum += v * v;
+    }
+    return sum;
+}
+
+GPU_FN float inverse_rms(float sum, int64_t dim, float eps) { return 1.0f / gpu_sqrt(sum / (float)dim + eps); }
+
+GPU_KERNEL(rms_norm, 256)
+{
+    GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
+    const int64_t h = gpu_group_x(), t = gpu_group_y();
+    const int32_t thread = gpu_thread();
+    const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
+    GPU_GLOBAL(f32) *out = p->out + (t * p->out_stride + h * p->out_head_stride);
+    const float sum = group_sum(squares(x, p->dim, thread, NORM_THREADS), scratch, thread, NORM_THREADS);
+    const float factor = inverse_rms(sum, p->dim, p->eps);
+    for (int64_t i = thread; i < p->dim; i += NORM_THREADS)
+        gpu_store(out, i, gpu_load(x, i) * factor * gain_at(p->weight, p->offset, i));
+}
+
+GPU_KERNEL(rms_norm_heads, 256)
+{
+    const int32_t lane = gpu_thread() % GPU_LANES;
+    const int64_t h = gpu_group_x() * (NORM_THREADS / GPU_LANES) + gpu_thread() / GPU_LANES, t = gpu_group_y();
+    if (h >= p->heads) return; /* a whole wave, and no barrier follows */
+    const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
+    GPU_GLOBAL(f32) *out = p->out + (t * p->out_stride + h * p->out_head_stride);
+    const float factor = inverse_rms(gpu_lane_sum(squares(x, p->dim, lane, GPU_LANES)), p->dim, p->eps);
+    for (int64_t i = lane; i < p->dim; i += GPU_LANES)
+        gpu_store(out, i, gpu_load(x, i) * factor * gain_at(p->weight, p->offset, i));
+}
+
+GPU_KERNEL(residual_norm, 256)
+{
+    GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
+    const int64_t first = gpu_group_x() * p->dim;
+    const int32_t thread = gpu_thread();
+    float sum = 0.0f;
+    for (int64_t i = thread; i < p->dim; i += NORM_THREADS) {
+        const float v = gpu_load(p->a, first + i) + gpu_load(p->b, first + i);
+        gpu_store(p->res, first + i, v);
+        sum += v * v;
+    }
+    const float factor = inverse_rms(group_sum(sum, scratch, thread, NORM_THREADS), p->dim, p->eps);
+    for (int64_t i = thread; i < p->dim; i += NORM_THREADS)
+        gpu_store(p->norm, first + i, gpu_load(p->res, first + i) * factor * gain_at(p->weight, p->offset, i));
+}
+
+GPU_KERNEL(gated_rms_norm, 256)
+{
+    const int32_t lane = gpu_thread() % GPU_LANES;
+    const int64_t row = gpu_group_x() * (NORM_THREADS / GPU_LANES) + gpu_thread() / GPU_LANES, first = row * p->dim;
+    if (row >= p->rows) return; /* a whole wave, and no barrier follows */
+    const float factor = inverse_rms(gpu_lane_sum(squares(p->x + first, p->dim, lane, GPU_LANES)), p->dim, p->eps);
+    for (int64_t i = lane; i < p->dim; i += GPU_LANES)
+        gpu_store(p->out, first + i,
+                  gpu_load(p->x, first + i) * factor * gain_at(p->weight, 0.0f, i) * silu(gpu_load(p->z, first + i)));
+}
+
+#endif
