@@ -105,7 +105,7 @@ static inline void mox_emu_conflict(const mox_emu_run *r, const mox_emu_space *s
                                     const char *doing, const char *site)
 {
     const uint64_t time = stamp >> 16;
-    if (time < r->launch_since) return;
+    if (time < r->launch_since || (time < r->group_since && s == &r->shared)) return;
     if (time < r->group_since) mox_emu_fail(MOX_EMU_RACE_OF_GROUPS, p, mox_emu_thread_of(stamp), doing, site);
     if (time >= s->since && mox_emu_thread_of(stamp) != r->thread)
         mox_emu_fail(MOX_EMU_RACE, p, mox_emu_thread_of(stamp), doing, site);
@@ -123,7 +123,7 @@ static inline void *mox_emu_note(mox_emu_run *r, mox_emu_space *s, size_t at, si
         if (store) {
             mox_emu_conflict(r, s, c->loaded, p, "store after a load", site);
             c->stored = me;
-        } else if (c->loaded >> 16 >= r->launch_since && c->loaded >> 16 < r->group_since) {
+        } else if (s == &r->global && c->loaded >> 16 >= r->launch_since && c->loaded >> 16 < r->group_since) {
             continue; /* another group's load: a store of this one must still meet it */
         } else if (c->loaded >> 16 >= s->since && mox_emu_thread_of(c->loaded) != r->thread) {
             c->loaded = r->now << 16 | MOX_EMU_MANY;

@@ -139,7 +139,7 @@ static mox_status find(const mox_emu *e, const void *p, int64_t bytes, unsigned 
 
 mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, mox_err *err)
 {
-    unsigned char *data;
+    unsigned char *data = NULL;
     if (bytes == 0) return MOX_OK;
     MOX_TRY(find(e, p, bytes, &data, err));
     memcpy(data, from, (size_t)bytes);
@@ -148,7 +148,7 @@ mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, 
 
 mox_status mox_emu_download(mox_emu *e, void *to, const void *p, int64_t bytes, mox_err *err)
 {
-    unsigned char *data;
+    unsigned char *data = NULL;
     if (bytes == 0) return MOX_OK;
     MOX_TRY(find(e, p, bytes, &data, err));
     memcpy(to, data, (size_t)bytes);

@@ -6,15 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define TELLS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TELLS_SANITIZER 1
-#endif
-#endif
-
-#ifdef TELLS_SANITIZER
+#ifdef MOX_FIBER_SANITIZED
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 
@@ -105,12 +97,12 @@ void mox_fiber_start(void);
 
 static void prepare(mox_fiber *f, void *stack, size_t bytes)
 {
-    enum { R13 = 2, R12 = 3, RETURN = 6, WORDS = 8 }; /* as they are popped */
+    enum { R13 = 2, R12 = 3, RETURN = 6, WORDS = 9 }; /* as they are popped */
     uintptr_t *top = (uintptr_t *)(((uintptr_t)stack + bytes) & ~(uintptr_t)15) - WORDS;
     memset(top, 0, WORDS * sizeof *top);
     top[R13] = (uintptr_t)begin;
     top[R12] = (uintptr_t)f;
-    top[RETURN] = (uintptr_t)mox_fiber_start; /* returning leaves the stack at a multiple of 16 before its call */
+    top[RETURN] = (uintptr_t)mox_fiber_start; /* after seven words: at a multiple of 16, as a call wants it */
     f->sp = top;
 }
 

@@ -16,6 +16,14 @@
 #define MOX_FIBER_PORTABLE 1
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+#define MOX_FIBER_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MOX_FIBER_SANITIZED 1
+#endif
+#endif
+
 typedef struct mox_fiber {
 #ifdef MOX_FIBER_PORTABLE
     ucontext_t context;

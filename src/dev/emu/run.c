@@ -18,28 +18,29 @@
 
 _Thread_local mox_emu_run *mox_emu_now __attribute__((tls_model("initial-exec")));
 
-/* The sanitizer's frames are larger. */
-#if defined(__SANITIZE_ADDRESS__)
+/* The sanitizer's frames are larger.  Below the last stack is room for one more, so that what
+ * overflows it hits nothing of others before it is noticed. */
+#ifdef MOX_FIBER_SANITIZED
 enum { STACK_BYTES = 65536 };
 #else
 enum { STACK_BYTES = 16384 };
 #endif
+enum { ALL_STACKS_BYTES = (MOX_EMU_THREADS_MAX + 1) * STACK_BYTES };
 static const uint64_t canary = 0xC0FFEE5AFE57ACC5u; /* at the far end of every stack */
 
 mox_status mox_emu_run_init(mox_emu *e, mox_err *err)
 {
-    const size_t stacks = (size_t)MOX_EMU_THREADS_MAX * STACK_BYTES;
     e->run.shared.size = MOX_EMU_SHARED_BYTES;
     e->run.shared.data = mox_alloc_array(1, MOX_EMU_SHARED_BYTES);
     e->run.shared.base = (uintptr_t)e->run.shared.data;
     e->run.shared.cells = mox_alloc_array(MOX_EMU_SHARED_BYTES / 2, sizeof(mox_emu_cell));
     e->run.array_of = e->array_of;
-    e->stacks = mox_reserve_pages(stacks);
+    e->stacks = mox_reserve_pages(ALL_STACKS_BYTES);
     e->free_stacks = mox_alloc_array(MOX_EMU_THREADS_MAX, sizeof *e->free_stacks);
     e->threads = mox_alloc_array(MOX_EMU_THREADS_MAX, sizeof *e->threads);
     e->turn = mox_alloc_array(MOX_EMU_THREADS_MAX, sizeof *e->turn);
     if (!e->run.shared.data || !e->run.shared.cells || !e->stacks || !e->free_stacks || !e->threads || !e->turn)
-        return mox_fail_memory(err, stacks, "the threads of the emulated device");
+        return mox_fail_memory(err, ALL_STACKS_BYTES, "the threads of the emulated device");
     mox_rng_init(&e->rng, 0);
     return MOX_OK;
 }
@@ -48,7 +49,7 @@ void mox_emu_run_deinit(mox_emu *e)
 {
     mox_free(e->run.shared.data);
     mox_free(e->run.shared.cells);
-    mox_free_pages(e->stacks, (size_t)MOX_EMU_THREADS_MAX * STACK_BYTES);
+    mox_free_pages(e->stacks, ALL_STACKS_BYTES);
     mox_free(e->free_stacks);
     mox_free(e->threads);
     mox_free(e->turn);
@@ -152,7 +153,7 @@ static void live(void *user)
     mox_fiber_leave(&t->fiber, true);
 }
 
-static unsigned char *stack_of(const mox_emu *e, int32_t stack) { return e->stacks + (size_t)stack * STACK_BYTES; }
+static unsigned char *stack_of(const mox_emu *e, int32_t stack) { return e->stacks + (size_t)(stack + 1) * STACK_BYTES; }
 
 /* Until it waits, ends or breaks a rule.  Threads that end without waiting share a stack. */
 static void give_turn(mox_emu *e, int32_t i)
