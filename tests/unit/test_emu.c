@@ -475,7 +475,7 @@ GPU_KERNEL(deep, 32)
 {
     volatile float much[5000]; /* more than a stack, less than two */
     for (int64_t i = 0; i < (int64_t)(sizeof much / sizeof *much); i++) much[i] = 0.0f;
-    gpu_store(p->y, 0, much[3]);
+    gpu_store(p->y, gpu_thread(), much[3]);
 }
 
 /* ---- the device's memory ---- */
@@ -546,7 +546,7 @@ static void test_two_devices(void **state)
 static void test_stack(void **state)
 {
     (void)state;
-    mox_gpu_plain p = {.y = on_device(4)};
+    mox_gpu_plain p = {.y = on_device(4 * 32)};
 #ifdef MOX_FIBER_SANITIZED /* has larger stacks */
     expect(&mox_emu_kernel_deep, 1, &p, MOX_EMU_FINE);
 #else

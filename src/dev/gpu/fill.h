@@ -1,0 +1,58 @@
+/* dev/gpu/fill.h -- weights, vectors and caches of the host's structs as kernels take them.
+ * Host code only.  The pointers must be memory of the device already. */
+#ifndef MOX_DEV_GPU_FILL_H
+#define MOX_DEV_GPU_FILL_H
+
+#include "dev/gpu/params.h"
+#include "ops/attention.h"
+#include "tensor/matrix.h"
+
+/* MOX_GPU_NONE for a type that kernels do not read. */
+static inline int32_t mox_gpu_type_of(mox_dtype type)
+{
+    switch (type) {
+    case MOX_DT_F32: return MOX_GPU_F32;
+    case MOX_DT_F16: return MOX_GPU_F16;
+    case MOX_DT_BF16: return MOX_GPU_BF16;
+    case MOX_DT_F8_E8M0: return MOX_GPU_E8M0;
+    case MOX_DT_I8: return MOX_GPU_Q8;
+    default: return MOX_GPU_NONE;
+    }
+}
+
+static inline int32_t mox_gpu_kind_of(mox_mat_kind kind)
+{
+    switch (kind) {
+    case MOX_MAT_F32: return MOX_GPU_F32;
+    case MOX_MAT_F16: return MOX_GPU_F16;
+    case MOX_MAT_BF16: return MOX_GPU_BF16;
+    case MOX_MAT_AFFINE: return MOX_GPU_AFFINE;
+    case MOX_MAT_FP8: return MOX_GPU_FP8;
+    default: return MOX_GPU_NONE;
+    }
+}
+
+static inline mox_gpu_mat mox_gpu_mat_of(const mox_mat *m)
+{
+    const mox_mat_layout *l = &m->layout;
+    mox_gpu_mat g = {.w = m->w, .scales = m->scales, .biases = m->biases, .rows = m->rows, .cols = m->cols, .row0 = m->row0,
+                     .row_bytes = mox_mat_row_bytes(l, m->cols), .kind = mox_gpu_kind_of(l->kind), .bits = l->bits,
+                     .group = l->group, .scale_type = mox_gpu_type_of(l->scale_type), .block_rows = l->block_rows,
+                     .block_cols = l->block_cols};
+    if (l->kind == MOX_MAT_AFFINE) g.scale_cols = m->cols / l->group;
+    if (l->kind == MOX_MAT_FP8) g.scale_cols = (m->cols + l->block_cols - 1) / l->block_cols;
+    return g;
+}
+
+static inline mox_gpu_vec mox_gpu_vec_of(const mox_vec *v)
+{
+    return (mox_gpu_vec){.data = v->data, .type = mox_gpu_type_of(v->type)};
+}
+
+static inline mox_gpu_cache mox_gpu_cache_of(const mox_cache *c)
+{
+    return (mox_gpu_cache){.data = c->data, .page_len = c->page_len, .page_stride = c->page_stride,
+                           .token_stride = c->token_stride, .head_stride = c->head_stride, .type = mox_gpu_type_of(c->type)};
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* tests/unit/gpu_kit.h -- running single kernels of dev/gpu on the emulated device and
+ * comparing what they leave with the references of src/ops.
+ *
+ * Everything that a test takes is given back when it ends.  Launches take the orders of threads
+ * in turn. */
+#ifndef TESTS_GPU_KIT_H
+#define TESTS_GPU_KIT_H
+
+#include "base/rng.h"
+#include "dev/emu/emu.h"
+#include "dev/emu/kernels.h"
+#include "dev/gpu/fill.h"
+#include "ops/kern.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { KIT_MEMORY = 256 << 20, KIT_MOST = 4096 };
+
+static struct {
+    mox_emu *emu;
+    mox_err err;
+    mox_rng rng;
+    uint64_t n_launches;
+    void *on_host[KIT_MOST], *on_device[KIT_MOST];
+    int n_host, n_device;
+} kit;
+
+static int kit_open(void **state)
+{
+    (void)state;
+    return mox_emu_create(&kit.emu, KIT_MEMORY, &kit.err) == MOX_OK ? 0 : 1;
+}
+static int kit_close(void **state)
+{
+    (void)state;
+    mox_emu_destroy(&kit.emu);
+    return 0;
+}
+static int kit_begin(void **state)
+{
+    (void)state;
+    mox_rng_init(&kit.rng, 1);
+    return 0;
+}
+static int kit_end(void **state)
+{
+    (void)state;
+    while (kit.n_host) free(kit.on_host[--kit.n_host]);
+    while (kit.n_device) mox_emu_free(kit.emu, kit.on_device[--kit.n_device]);
+    return 0;
+}
+
+static inline void kit_ok(mox_status status)
+{
+    if (status != MOX_OK) print_error("%s\n", kit.err.msg);
+    assert_int_equal(status, MOX_OK);
+}
+
+/* ---- data ---- */
+
+static inline void *host_bytes(int64_t n)
+{
+    assert_true(kit.n_host < KIT_MOST);
+    void *p = malloc((size_t)n + 1);
+    assert_non_null(p);
+    memset(p, 0xFF, (size_t)n + 1);
+    return kit.on_host[kit.n_host++] = p;
+}
+static inline float *floats(int64_t n) { return host_bytes(n * 4); } /* NaNs */
+static inline double *doubles(int64_t n) { return host_bytes(n * 8); }
+
+static inline float uniform(float low, float high) { return low + (high - low) * (float)mox_rng_unit(&kit.rng); }
+static inline float *randoms(int64_t n, float size)
+{
+    float *p = floats(n);
+    for (int64_t i = 0; i < n; i++) p[i] = uniform(-size, size);
+    return p;
+}
+
+/* `skip` bytes beyond a page: 1 for what files put at odd addresses. */
+static inline void *upload_at(const void *from, int64_t bytes, int64_t skip)
+{
+    void *p;
+    assert_true(kit.n_device < KIT_MOST);
+    kit_ok(mox_emu_alloc(kit.emu, bytes + skip, &p, &kit.err));
+    kit.on_device[kit.n_device++] = p;
+    kit_ok(mox_emu_upload(kit.emu, (char *)p + skip, from, bytes, &kit.err));
+    return (char *)p + skip;
+}
+static inline void *upload(const void *from, int64_t bytes) { return upload_at(from, bytes, 0); }
+static inline float *upload_f32(const float *from, int64_t n) { return upload(from, n * 4); }
+static inline float *device_f32(int64_t n) { return upload_f32(floats(n), n); } /* NaNs */
+static inline void *download(const void *p, int64_t bytes)
+{
+    void *to = host_bytes(bytes);
+    kit_ok(mox_emu_download(kit.emu, to, p, bytes, &kit.err));
+    return to;
+}
+static inline float *download_f32(const float *p, int64_t n) { return download(p, n * 4); }
+
+/* A vector of a file with its twin on the device. */
+typedef struct both_vec {
+    mox_vec host;
+    mox_gpu_vec device;
+} both_vec;
+static inline both_vec random_vec(mox_dtype type, int64_t n, float low, float high)
+{
+    both_vec v = {.host = {.type = type, .n = n}};
+    if (type == MOX_DT_NONE) return v;
+    uint8_t *bytes = host_bytes(n * 4);
+    for (int64_t i = 0; i < n; i++) {
+        const float x = uniform(low, high);
+        const uint16_t half = type == MOX_DT_F16 ? mox_f32_to_f16(x) : mox_f32_to_bf16(x);
+        if (type == MOX_DT_F32) memcpy(bytes + 4 * i, &x, 4);
+        else memcpy(bytes + 2 * i, &half, 2);
+    }
+    v.host.data = bytes;
+    mox_vec d = v.host;
+    d.data = upload_at(bytes, n * mox_dtype_bytes(type), 1);
+    v.device = mox_gpu_vec_of(&d);
+    return v;
+}
+
+/* ---- launching ---- */
+
+static inline void launch(mox_gpu_kernel id, int64_t x, int64_t y, int64_t z, const void *params)
+{
+    const uint64_t n = kit.n_launches++;
+    mox_emu_set_order(kit.emu, (mox_emu_order)(n % 3), n);
+    kit_ok(mox_emu_launch(kit.emu, mox_emu_find(id), (const int64_t[3]){x, y, z}, params, &kit.err));
+}
+static inline int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- comparing ---- */
+
+/* |got - want| <= rel * mag + abs everywhere, mag NULL = |want|. */
+static inline bool within(const float *got, const float *want, const double *mag, int64_t n, double rel, double abs)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double bound = rel * (mag ? mag[i] : fabs((double)want[i])) + abs;
+        if (isnan(want[i]) ? !isnan(got[i]) : !(fabs((double)got[i] - (double)want[i]) <= bound)) return false;
+    }
+    return true;
+}
+static inline bool class_p(const float *got, const float *want, int64_t n) { return within(got, want, NULL, n, 5e-6, 1e-7); }
+static inline bool class_s(const float *got, const float *want, int64_t n, double scale) { return within(got, want, NULL, n, 0, 1e-5 * scale); }
+
+#endif

@@ -1,0 +1,305 @@
+/* tests/unit/test_gpu_weights.c -- GPU kernels that read weights, on the emulated device,
+ * against products in double over what mox_mat_decode gives.
+ *
+ * Each kernel is also run with something slightly wrong, which the comparison must notice. */
+#include "gpu_kit.h"
+
+/* ---- matrices of every layout ---- */
+
+typedef struct kind {
+    mox_mat_kind kind;
+    int bits, group; /* FP8: block of group x group */
+    mox_dtype scales;
+} kind;
+static const kind kinds[] = {
+    {MOX_MAT_F32, 0, 1, MOX_DT_NONE},    {MOX_MAT_F16, 0, 1, MOX_DT_NONE},     {MOX_MAT_BF16, 0, 1, MOX_DT_NONE},
+    {MOX_MAT_AFFINE, 2, 32, MOX_DT_BF16}, {MOX_MAT_AFFINE, 2, 128, MOX_DT_F16}, {MOX_MAT_AFFINE, 3, 64, MOX_DT_BF16},
+    {MOX_MAT_AFFINE, 3, 32, MOX_DT_F32},  {MOX_MAT_AFFINE, 4, 32, MOX_DT_F16},  {MOX_MAT_AFFINE, 4, 64, MOX_DT_BF16},
+    {MOX_MAT_AFFINE, 4, 128, MOX_DT_F32}, {MOX_MAT_AFFINE, 5, 64, MOX_DT_BF16}, {MOX_MAT_AFFINE, 5, 128, MOX_DT_F16},
+    {MOX_MAT_AFFINE, 6, 32, MOX_DT_BF16}, {MOX_MAT_AFFINE, 6, 64, MOX_DT_F32},  {MOX_MAT_AFFINE, 8, 64, MOX_DT_BF16},
+    {MOX_MAT_AFFINE, 8, 128, MOX_DT_F16}, {MOX_MAT_FP8, 0, 5, MOX_DT_F32},      {MOX_MAT_FP8, 0, 128, MOX_DT_BF16},
+    {MOX_MAT_FP8, 0, 32, MOX_DT_F8_E8M0}};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+typedef struct both_mat {
+    mox_mat host;
+    mox_gpu_mat device;
+    double *value, *mag; /* [rows, cols] */
+} both_mat;
+
+static uint8_t *stored(mox_dtype type, int64_t n, float low, float high)
+{
+    uint8_t *bytes = host_bytes(n * 4);
+    for (int64_t i = 0; i < n; i++) {
+        const float v = uniform(low, high) * (mox_rng_unit(&kit.rng) < 0.5 ? -1.0f : 1.0f);
+        const uint16_t half = type == MOX_DT_F16 ? mox_f32_to_f16(v) : mox_f32_to_bf16(v);
+        if (type == MOX_DT_F32) memcpy(bytes + 4 * i, &v, 4);
+        else if (type == MOX_DT_F8_E8M0) bytes[i] = (uint8_t)(118 + i % 5);
+        else memcpy(bytes + 2 * i, &half, 2);
+    }
+    return bytes;
+}
+
+static void fill_values(both_mat *m)
+{
+    const int64_t n = m->host.rows * m->host.cols;
+    float *row = floats(m->host.cols);
+    m->value = doubles(n);
+    m->mag = doubles(n);
+    for (int64_t r = 0; r < m->host.rows; r++) {
+        mox_mat_decode(&m->host, r, 0, m->host.cols, row);
+        for (int64_t c = 0; c < m->host.cols; c++) {
+            const int64_t i = r * m->host.cols + c;
+            m->value[i] = (double)row[c];
+            m->mag[i] = fabs((double)row[c]);
+            if (m->host.layout.kind != MOX_MAT_AFFINE) continue;
+            const int64_t at = r * (m->host.cols / m->host.layout.group) + c / m->host.layout.group;
+            const double bias = (double)mox_load_as_f32(m->host.biases, m->host.layout.scale_type, at);
+            m->mag[i] = fabs(m->value[i] - bias) + fabs(bias);
+        }
+    }
+}
+
+static both_mat random_mat(kind k, int64_t rows, int64_t cols)
+{
+    both_mat m = {.host = {.layout = {.kind = k.kind, .bits = k.bits, .group = k.group, .scale_type = k.scales,
+                                      .block_rows = k.group, .block_cols = k.group}, .rows = rows, .cols = cols}};
+    if (k.kind == MOX_MAT_FP8) m.host.row0 = 3; /* a view into a larger matrix */
+    const int64_t w_bytes = rows * mox_mat_row_bytes(&m.host.layout, cols);
+    const int64_t grid_rows = k.kind == MOX_MAT_FP8 ? over(rows + 3, k.group) : rows;
+    const int64_t scale_bytes = grid_rows * mox_mat_scale_row_bytes(&m.host.layout, cols);
+    uint8_t *w = host_bytes(w_bytes);
+    for (int64_t i = 0; i < w_bytes; i++) w[i] = (uint8_t)mox_rng_u64(&kit.rng);
+    for (int64_t i = 0; i < w_bytes && k.kind == MOX_MAT_FP8; i++) w[i] &= 0xBF; /* no NaN */
+    if (k.kind == MOX_MAT_F32) w = stored(MOX_DT_F32, rows * cols, 0.1f, 1);
+    if (k.kind == MOX_MAT_F16) w = stored(MOX_DT_F16, rows * cols, 0.1f, 1);
+    if (k.kind == MOX_MAT_BF16) w = stored(MOX_DT_BF16, rows * cols, 0.1f, 1);
+    m.host.w = w;
+    mox_mat d = m.host;
+    d.w = upload_at(w, w_bytes, 1);
+    if (scale_bytes) {
+        const int64_t n = scale_bytes / mox_dtype_bytes(k.scales);
+        m.host.scales = stored(k.scales, n, 0.01f, 0.1f);
+        m.host.biases = stored(k.scales, n, 0.1f, 0.5f);
+        d.scales = upload_at(m.host.scales, scale_bytes, 1);
+        d.biases = upload_at(m.host.biases, scale_bytes, 3);
+    }
+    m.device = mox_gpu_mat_of(&d);
+    fill_values(&m);
+    return m;
+}
+
+static int64_t fit(kind k, int64_t cols) { return k.kind == MOX_MAT_AFFINE ? over(cols, k.group) * k.group : cols; }
+
+static double dot(const both_mat *m, int64_t row, const float *x, double *mag)
+{
+    double sum = 0;
+    *mag = 0;
+    for (int64_t c = 0; c < m->host.cols; c++) {
+        sum += m->value[row * m->host.cols + c] * (double)x[c];
+        *mag += m->mag[row * m->host.cols + c] * fabs((double)x[c]);
+    }
+    return sum;
+}
+
+/* ---- matvec ---- */
+
+static bool product_right(const both_mat *m, mox_gpu_matvec p, const float *x, int64_t heads, const mox_vec *bias, bool drop_tail)
+{
+    const int64_t n_y = p.n * p.y_stride;
+    float *want = floats(n_y), *given = floats(p.n * p.x_stride);
+    double *mag = doubles(n_y);
+    memset(mag, 0, (size_t)n_y * sizeof *mag);
+    memcpy(given, x, (size_t)(p.n * p.x_stride) * 4);
+    for (int64_t t = 0; t < p.n && drop_tail; t++) memset(given + t * p.x_stride + m->host.cols - 8, 0, 8 * sizeof *given);
+    p.x = upload_f32(given, p.n * p.x_stride);
+    p.y = device_f32(n_y);
+    for (int64_t t = 0; t < p.n; t++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t r = 0; r < p.rows; r++) {
+                const int64_t at = t * p.y_stride + h * p.y_head_stride + r;
+                double y = dot(m, h * p.head_rows + p.first_row + r, x + t * p.x_stride + h * p.x_head_stride, &mag[at]);
+                if (bias->type != MOX_DT_NONE) {
+                    y += (double)mox_vec_at(bias, r);
+                    mag[at] += fabs((double)mox_vec_at(bias, r));
+                }
+                want[at] = (float)y;
+            }
+    launch(MOX_GPU_KERNEL_matvec, over(p.rows, MOX_GPU_MATVEC_ROWS), over(p.n, MOX_GPU_MATVEC_TOKENS), heads, &p);
+    return within(download_f32(p.y, n_y), want, mag, n_y, 1e-5, 1e-7); /* class D; what is between rows stays NaN */
+}
+
+static void test_matvec(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 7, 9}, cols[] = {33, 300}, tokens[] = {1, 3, 5};
+    for (int k = 0; k < N_KINDS; k++)
+        for (int s = 0; s < 3; s++) {
+            kit_end(NULL);
+            const both_mat m = random_mat(kinds[k], rows[s], fit(kinds[k], cols[(s + k) % 2]));
+            const both_vec bias = random_vec(s == 1 ? MOX_DT_BF16 : MOX_DT_NONE, rows[s], -1, 1);
+            const mox_gpu_matvec p = {.w = m.device, .n = tokens[(s + k) % 3], .rows = rows[s], .x_stride = m.host.cols + 1,
+                                      .y_stride = rows[s] + 2, .bias = bias.device};
+            const float *x = randoms(p.n * p.x_stride, 1);
+            if (!product_right(&m, p, x, 1, &bias.host, false)) fail_msg("kind %d, %lld rows", k, (long long)rows[s]);
+            assert_false(product_right(&m, p, x, 1, &bias.host, true));
+        }
+}
+
+/* The products of latent attention: every head has rows and a vector of its own. */
+static void test_matvec_by_heads(void **state)
+{
+    (void)state;
+    enum { HEADS = 3, ROWS = 10, HEAD_ROWS = 17, FIRST = 7, COLS = 64, N = 5 };
+    const both_mat m = random_mat(kinds[8], HEADS * HEAD_ROWS, COLS);
+    const mox_gpu_matvec p = {.w = m.device, .n = N, .rows = ROWS, .head_rows = HEAD_ROWS, .first_row = FIRST,
+                              .x_stride = HEADS * COLS, .x_head_stride = COLS, .y_stride = HEADS * ROWS, .y_head_stride = ROWS};
+    const float *x = randoms(N * HEADS * COLS, 1);
+    const mox_vec none = {0};
+    assert_true(product_right(&m, p, x, HEADS, &none, false));
+    assert_false(product_right(&m, p, x, HEADS, &none, true));
+}
+
+/* A token gives the same bytes alone and among others. */
+static void test_tokens_are_independent(void **state)
+{
+    (void)state;
+    enum { ROWS = 11, N = 6 };
+    const both_mat m = random_mat(kinds[10], ROWS, 448);
+    const float *x = upload_f32(randoms(N * 448, 1), N * 448);
+    mox_gpu_matvec p = {.w = m.device, .x = x, .y = device_f32(N * ROWS), .n = N, .rows = ROWS, .x_stride = 448, .y_stride = ROWS};
+    launch(MOX_GPU_KERNEL_matvec, 2, 2, 1, &p);
+    const float *all = download_f32(p.y, N * ROWS);
+    p.n = 1;
+    for (int t = 0; t < N; t++) {
+        p.x = x + t * 448;
+        launch(MOX_GPU_KERNEL_matvec, 2, 1, 1, &p);
+        assert_memory_equal(download_f32(p.y, ROWS), all + t * ROWS, ROWS * 4);
+    }
+}
+
+/* ---- experts ---- */
+
+enum { EXPERTS = 4, SLOTS = 2, N_TOKENS = 7, PAIRS = N_TOKENS * SLOTS, DIM = 96, WIDTH = 64 };
+static const int32_t chosen[PAIRS] = {0, 3, 3, 0, 0, 1, 3, 1, 0, 3, 3, 1, 0, 3}; /* nobody takes 2 */
+
+static bool experts_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, bool wrong)
+{
+    mox_gpu_mat gates[EXPERTS], ups[EXPERTS], downs[EXPERTS];
+    for (int e = 0; e < EXPERTS; e++) {
+        gates[e] = gate[e].device;
+        ups[e] = up[e].device;
+        downs[e] = down[e].device;
+    }
+    int32_t *ids = upload(chosen, sizeof chosen);
+    mox_gpu_moe_bucket b = {.ids = ids, .offsets = upload((const int64_t[EXPERTS + 1]){0}, 8 * (EXPERTS + 1)),
+                            .pairs = upload(chosen, sizeof chosen), .n_pairs = PAIRS, .n_experts = EXPERTS};
+    launch(MOX_GPU_KERNEL_moe_bucket, 1, 1, 1, &b);
+    float *mid = device_f32(PAIRS * WIDTH), *rows = device_f32(PAIRS * DIM);
+    const mox_gpu_experts_gate_up g = {.gate = upload(gates, sizeof gates), .up = upload(ups, sizeof ups), .offsets = b.offsets,
+                                       .x_row = b.pairs, .x = upload_f32(x, N_TOKENS * DIM), .y = mid, .rows = WIDTH,
+                                       .x_stride = DIM, .y_stride = WIDTH, .x_divisor = wrong ? 1 + SLOTS : SLOTS};
+    launch(MOX_GPU_KERNEL_experts_gate_up, over(WIDTH, MOX_GPU_MATVEC_ROWS), 1, EXPERTS, &g);
+    const mox_gpu_experts_down d = {.gate = upload(downs, sizeof downs), .offsets = b.offsets, .y_row = b.pairs, .x = mid, .y = rows,
+                                    .rows = DIM, .x_stride = WIDTH, .y_stride = DIM, .x_divisor = 1};
+    launch(MOX_GPU_KERNEL_experts_down, over(DIM, MOX_GPU_MATVEC_ROWS), 1, EXPERTS, &d);
+    float *want = floats(PAIRS * DIM);
+    double *mag = doubles(PAIRS * DIM), unused;
+    float inner[WIDTH];
+    for (int p = 0; p < PAIRS; p++) {
+        const float *row = x + p / SLOTS * DIM;
+        for (int r = 0; r < WIDTH; r++) {
+            const double v = dot(&gate[chosen[p]], r, row, &unused);
+            inner[r] = (float)(v / (1 + exp(-v)) * dot(&up[chosen[p]], r, row, &unused));
+        }
+        for (int r = 0; r < DIM; r++) want[p * DIM + r] = (float)dot(&down[chosen[p]], r, inner, &mag[p * DIM + r]);
+    }
+    return within(download_f32(rows, PAIRS * DIM), want, mag, PAIRS * DIM, 2e-5, 1e-6); /* two products: twice class D */
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    both_mat gate[EXPERTS], up[EXPERTS], down[EXPERTS];
+    for (int e = 0; e < EXPERTS; e++) {
+        gate[e] = random_mat(kinds[e == 1 ? 12 : 7], WIDTH, DIM); /* layouts may differ */
+        up[e] = random_mat(kinds[7], WIDTH, DIM);
+        down[e] = random_mat(kinds[e == 3 ? 14 : 8], DIM, WIDTH);
+    }
+    const float *x = randoms(N_TOKENS * DIM, 1);
+    assert_true(experts_right(gate, up, down, x, false));
+    assert_false(experts_right(gate, up, down, x, true));
+}
+
+/* ---- embed, absorb ---- */
+
+static bool embed_right(const both_mat *m, const int32_t *ids, const int32_t *asked, int64_t n)
+{
+    const int64_t cols = m->host.cols, stride = cols + 3;
+    float *want = floats(n * stride);
+    for (int64_t t = 0; t < n; t++) mox_mat_decode(&m->host, asked[t], 0, cols, want + t * stride);
+    const mox_gpu_embed p = {.table = m->device, .ids = upload(ids, n * 4), .out = device_f32(n * stride), .out_stride = stride};
+    launch(MOX_GPU_KERNEL_embed, over(cols, 1024), n, 1, &p);
+    const float *got = download_f32(p.out, n * stride);
+    if (m->host.layout.kind != MOX_MAT_AFFINE) return memcmp(got, want, (size_t)(n * stride) * 4) == 0;
+    /* A code times its scale, and a bias that may cancel it. */
+    double *mag = doubles(n * stride);
+    memset(mag, 0, (size_t)(n * stride) * sizeof *mag);
+    for (int64_t t = 0; t < n; t++) memcpy(mag + t * stride, m->mag + asked[t] * cols, (size_t)cols * sizeof *mag);
+    return within(got, want, mag, n * stride, 5e-6, 1e-7);
+}
+
+static void test_embed(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {12, 0, 5, 5}, others[] = {12, 0, 5, 6};
+    for (int k = 0; k < N_KINDS; k++) {
+        kit_end(NULL);
+        const both_mat m = random_mat(kinds[k], 13, fit(kinds[k], k == 4 ? 1100 : 45));
+        if (!embed_right(&m, ids, ids, 4)) fail_msg("kind %d", k);
+        assert_false(embed_right(&m, ids, others, 4));
+    }
+}
+
+static bool absorb_right(const both_mat *m, int64_t n, int64_t heads, int64_t nope, int64_t head_rows, const float *q, int64_t shift)
+{
+    const int64_t rank = m->host.cols;
+    float *want = floats(n * heads * rank);
+    double *mag = doubles(n * heads * rank);
+    for (int64_t i = 0; i < n * heads * rank; i++) {
+        const int64_t h = i / rank % heads, c = i % rank;
+        double sum = 0;
+        mag[i] = 0;
+        for (int64_t j = 0; j < nope; j++) {
+            const int64_t at = (h * head_rows + j) * rank + c;
+            sum += (double)q[i / rank * nope + j] * m->value[at];
+            mag[i] += fabs((double)q[i / rank * nope + j]) * m->mag[at];
+        }
+        want[i] = (float)sum;
+    }
+    const mox_gpu_mla_absorb p = {.w = m->device, .q = upload_f32(q, n * heads * nope), .out = device_f32(n * heads * rank), .n = n,
+                                  .heads = heads, .nope = nope, .rank = rank, .head_rows = head_rows - shift};
+    launch(MOX_GPU_KERNEL_mla_absorb, over(rank, 512), heads, over(n, MOX_GPU_MATVEC_TOKENS), &p);
+    return within(download_f32(p.out, n * heads * rank), want, mag, n * heads * rank, 1e-5, 1e-7);
+}
+
+static void test_absorb(void **state)
+{
+    (void)state;
+    enum { HEADS = 2, NOPE = 24, HEAD_ROWS = 40, N = 5 };
+    for (int k = 0; k < N_KINDS; k++) {
+        kit_end(NULL);
+        const both_mat m = random_mat(kinds[k], HEADS * HEAD_ROWS, fit(kinds[k], k == 8 ? 576 : 36));
+        const float *q = randoms(N * HEADS * NOPE, 1);
+        if (!absorb_right(&m, N, HEADS, NOPE, HEAD_ROWS, q, 0)) fail_msg("kind %d", k);
+        assert_false(absorb_right(&m, N, HEADS, NOPE, HEAD_ROWS, q, 1));
+    }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
+    const struct CMUnitTest tests[] = {TEST(test_matvec), TEST(test_matvec_by_heads), TEST(test_tokens_are_independent),
+                                       TEST(test_experts), TEST(test_embed), TEST(test_absorb)};
+    return cmocka_run_group_tests(tests, kit_open, kit_close);
+}
