@@ -202,13 +202,12 @@ GPU_KERNEL(attention, ATTENTION_THREADS)
         const float score = thread < n ? score_of(p, query, s, tile + thread, kv_head) : -GPU_INFINITY;
         const float new_max = gpu_max(max, group_max(score, scratch, thread, ATTENTION_THREADS));
         const float weight = weight_of(score, new_max);
-        gpu_store(weights, thread, weight);
+        gpu_store(weights, thread, weight); /* the barriers of group_max are behind who read the last tile's */
         const float tile_sum = group_sum(weight, scratch, thread, ATTENTION_THREADS); /* its barriers order weights, too */
         const float shrink = weight_of(max, new_max);
         denom = denom * shrink + tile_sum;
         add_values(p, weights, s, tile, n, kv_head, shrink, thread, sum);
         max = new_max;
-        gpu_barrier(); /* the next tile overwrites weights */
     }
 
     if (keys.n_pieces > 1) {

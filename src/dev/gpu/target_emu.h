@@ -46,7 +46,7 @@
 
 #define gpu_load(p, i) (((__typeof__(p))(const void *)mox_emu_read((p) + (i), sizeof *(p), GPU_SITE))->value)
 #define gpu_store(p, i, v) ((void)(((__typeof__(p))mox_emu_write((p) + (i), sizeof *(p), GPU_SITE))->value = (v)))
-#define gpu_bytes_u8(p, at) (*(const uint8_t *)mox_emu_read_any((p) + (at), 1, GPU_SITE))
+#define gpu_bytes_u8(p, at) ((uint32_t)*(const uint8_t *)mox_emu_read_any((p) + (at), 1, GPU_SITE))
 #define gpu_bytes_u16(p, at) ((uint32_t)mox_load_u16(mox_emu_read_any((p) + (at), 2, GPU_SITE)))
 #define gpu_bytes_u32(p, at) (mox_load_u32(mox_emu_read_any((p) + (at), 4, GPU_SITE)))
 
