@@ -15,7 +15,7 @@
  * call, where closing markers and blanks are eaten. */
 #include "text/reply_internal.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -22,7 +22,7 @@ parser_of() {
     reply) (cd "$root" && ls src/text/reply*.c src/text/json_follow.c) ;;
     split) echo src/text/scan.c ;;
     template) (cd "$root" && ls src/text/template*.c src/text/region.c) ;;
-    tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/text/json_reader.c ;;
+    tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/base/json_reader.c ;;
     *) echo "no parser is known for target $1" >&2; return 1 ;;
     esac
 }

@@ -1,4 +1,4 @@
-/* text/json_reader.h -- reads JSON piece by piece, in the order of the file.
+/* base/json_reader.h -- reads JSON piece by piece, in the order of the file.
  *
  * For texts that are large (vocabularies) or where key order and the spelling of
  * numbers must survive (tool arguments).  Strict: RFC 8259, well-formed UTF-8,
@@ -9,8 +9,8 @@
  *
  * Borrows: the text.   Owns: a buffer for strings with escapes.
  * Errors:  MOX_E_FORMAT with the reader's name and the byte. */
-#ifndef MOX_TEXT_JSON_READER_H
-#define MOX_TEXT_JSON_READER_H
+#ifndef MOX_BASE_JSON_READER_H
+#define MOX_BASE_JSON_READER_H
 
 #include "base/err.h"
 #include "base/buffer.h"

@@ -1,13 +1,13 @@
-/* text/json_reader.c -- a strict JSON pull reader.
+/* base/json_reader.c -- a strict JSON pull reader.
  *
  * I1  depth is the number of open containers and never passes MOX_JSON_DEPTH_MAX,
  *     so no recursion and no stack to overflow.
  * I2  a string token is a view of the input unless it has escapes; then it is in
  *     `unescaped`, which the next string may overwrite.
  */
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

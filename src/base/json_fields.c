@@ -1,5 +1,5 @@
-/* text/json_fields.c -- settings out of JSON. */
-#include "text/json_fields.h"
+/* base/json_fields.c -- settings out of JSON. */
+#include "base/json_fields.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
-/* text/json_fields.h -- settings out of JSON, field by field.
+/* base/json_fields.h -- settings out of JSON, field by field.
  *
  * For small objects whose layout is known: an object is taken apart into the
  * spans of its fields, and each is then read as what it should be.  A field that
  * is absent (a span without text) reads like null.  `what` names the field in
  * errors, which are MOX_E_FORMAT. */
-#ifndef MOX_TEXT_JSON_FIELDS_H
-#define MOX_TEXT_JSON_FIELDS_H
+#ifndef MOX_BASE_JSON_FIELDS_H
+#define MOX_BASE_JSON_FIELDS_H
 
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 
 /* The fields of an object, which may be a whole file: spans[i] for names[i],
  * n_names <= 32.  The other functions take values found this way. */

@@ -1,9 +1,9 @@
-/* text/utf8.h -- reading and writing UTF-8, one character at a time.
+/* base/utf8.h -- reading and writing UTF-8, one character at a time.
  *
  * Well-formed means what Unicode says: no overlong forms, no surrogates, nothing
  * above U+10FFFF.  The streaming decoder of moxie/text.h lives in utf8.c. */
-#ifndef MOX_TEXT_UTF8_H
-#define MOX_TEXT_UTF8_H
+#ifndef MOX_BASE_UTF8_H
+#define MOX_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>

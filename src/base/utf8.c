@@ -1,9 +1,9 @@
-/* text/utf8.c -- UTF-8, and the decoder that lets only whole characters out.
+/* base/utf8.c -- UTF-8, and the decoder that lets only whole characters out.
  *
  * I1  mox_utf8_stream.held is always the beginning of some well-formed
  *     character, and shorter than it.
  */
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include "moxie/text.h"
 
