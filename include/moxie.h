@@ -141,6 +141,8 @@ typedef struct mox_context_opts {
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
     bool exact;            /* f32 activations and caches */
     bool fast;             /* 8-bit activations: faster, and less exact; not with exact */
+    bool deterministic;    /* a token's logits depend on the tokens before it and on nothing else: neither on
+                            * what shares a step with it nor on how a prompt is cut; slower */
     mox_kv_type kv_type;   /* default: f32 when exact, else f16; q8: 8 bits in blocks of 32 with a scale */
     const char *isa;       /* kernel level by name; NULL = the best there is */
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they

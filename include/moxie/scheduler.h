@@ -46,13 +46,14 @@ typedef enum mox_event_kind {
     MOX_EVENT_START = 0, /* it left the queue: n_prompt, n_reused, reuse */
     MOX_EVENT_PREFILL,   /* progress: n_done of n_prompt */
     MOX_EVENT_PART,      /* part, call, text, n */
-    MOX_EVENT_TOKEN,     /* a token was chosen: token, logprob, top */
+    MOX_EVENT_TOKEN,     /* a token was chosen: token, top, stop; after the parts that it completed */
     MOX_EVENT_DONE       /* the last one: status, err, stop, turn, times */
 } mox_event_kind;
 
 typedef struct mox_logprob {
     int32_t token;
-    float logprob; /* of the model's own distribution, before any filter or temperature */
+    float logprob; /* of the model's own distribution, before any filter or temperature; 0 where
+                    * nobody asked */
 } mox_logprob;
 
 typedef struct mox_event { /* everything is borrowed for the call */
@@ -68,8 +69,8 @@ typedef struct mox_event { /* everything is borrowed for the call */
     int32_t n_top;
     mox_status status;
     const mox_err *err;
-    mox_stop stop;
-    const mox_turn *turn;   /* the reply; NULL when it failed before it began */
+    mox_stop stop;          /* of a token: why it is the last one, as the one that ends a reply */
+    const mox_turn *turn;   /* the reply, as far as it came */
     double queue_s, prefill_s, decode_s;
 } mox_event;
 typedef void mox_event_fn(void *user, const mox_event *e);
@@ -89,12 +90,14 @@ typedef struct mox_request_opts {
 /* *id names the request from then on; ids are never used again.
  * MOX_E_FULL    the queue is full: try again later
  * MOX_E_ARG     a setting is wrong: err names the field
- * MOX_E_LIMIT   prompt and reply do not fit the context: err has the counts
+ * MOX_E_LIMIT   the prompt leaves no room for a reply in the context: err has the counts
  * MOX_E_STATE   the scheduler drains
- * On failure there are no events. */
+ * On failure there are no events.  A reply that would not fit the context ends with
+ * MOX_STOP_LENGTH where the context does. */
 MOX_API mox_status mox_scheduler_submit(mox_scheduler *s, const mox_request_opts *request, uint64_t *id, mox_err *err);
-/* It ends within a layer's time, with MOX_STOP_CANCELLED and what it has so far.  Unknown ids and
- * finished requests are left alone. */
+/* It ends with MOX_STOP_CANCELLED and what it has so far: within a layer's time when nobody else
+ * is in the step, else with the step, which is short then.  One that waits frees its place in the
+ * queue at once.  Unknown ids and finished requests are left alone. */
 MOX_API void mox_scheduler_cancel(mox_scheduler *s, uint64_t id);
 
 /* ---- how it goes ----------------------------------------------------------- */
@@ -103,7 +106,7 @@ typedef struct mox_scheduler_stats { /* since the beginning, but for what is mar
     int32_t n_running, n_waiting, n_slots; /* now */
     int64_t n_finished, n_failed, n_cancelled, n_refused;
     int64_t prompt_tokens, reused_tokens, reply_tokens;
-    int64_t cancelled_tokens; /* computed for requests that were cancelled */
+    int64_t cancelled_tokens; /* computed in vain: in the step that saw a request cancelled */
     int64_t steps, step_tokens;
     double prefill_s, decode_s; /* of steps with and without prompt tokens */
     int64_t prefix_bytes, prefix_bytes_max; /* now */
