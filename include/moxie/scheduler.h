@@ -45,7 +45,7 @@ MOX_API bool mox_scheduler_drain(mox_scheduler *s, double timeout_s);
 typedef enum mox_event_kind {
     MOX_EVENT_START = 0, /* it left the queue: n_prompt, n_reused, reuse */
     MOX_EVENT_PREFILL,   /* progress: n_done of n_prompt */
-    MOX_EVENT_PART,      /* part, call, text, n */
+    MOX_EVENT_PART,      /* part, call, text, n, turn */
     MOX_EVENT_TOKEN,     /* a token was chosen: token, top, stop; after the parts that it completed */
     MOX_EVENT_DONE       /* the last one: status, err, stop, turn, times */
 } mox_event_kind;

@@ -199,7 +199,7 @@ static mox_status check_request(const mox_scheduler *s, const mox_request_opts *
 static void tell_part(void *user, mox_part part, int32_t call, const char *text, size_t n)
 {
     const mox_request *r = user;
-    r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_PART, .part = part, .call = call, .text = text, .n = n});
+    r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_PART, .part = part, .call = call, .text = text, .n = n, .turn = r->turn});
 }
 
 static mox_status make_request(mox_scheduler *s, const mox_request_opts *o, mox_request **out, mox_err *err)
