@@ -569,7 +569,8 @@ static unsigned connection_limit(void)
 static mox_status start_daemon(mox_http *h, mox_err *err)
 {
     const unsigned limit = connection_limit();
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+    /* poll, because its edge-triggered epoll overlooks a hang-up that comes together with data */
+    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
                                  MHD_OPTION_LISTEN_SOCKET, h->opts.listener,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
                                  MHD_OPTION_CONNECTION_LIMIT, limit,

@@ -121,6 +121,11 @@ static void put_logprobs(mox_put *p, const mox_answer *a, const mox_choice *c, i
     }
     mox_putf(p, "],\"text_offset\":[");
     size_t offset = 0;
+    for (int64_t i = 0; a->ask.echo && i < a->ask.prompts[c->prompt].n; i++) {
+        size_t n = 0;
+        (void)mox_tokenizer_bytes(a->server->session.tokenizer, a->ask.prompts[c->prompt].ids[i], &n);
+        offset += n;
+    }
     for (int64_t i = 0; i < c->n_records; i++) {
         size_t n = 0;
         if (i >= from) mox_putf(p, "%s%zu", i > from ? "," : "", offset);

@@ -72,6 +72,6 @@ void mox_put_string(mox_put *p, const char *text)
 
 void mox_put_real(mox_put *p, double x)
 {
-    if (isfinite(x)) mox_putf(p, "%.9g", x);
+    if (isfinite(x)) mox_putf(p, "%.7g", x);
     else mox_put_raw(p, "null", 4);
 }

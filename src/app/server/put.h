@@ -27,7 +27,7 @@ void mox_put_raw(mox_put *p, const char *text, size_t n);
 /* As a JSON string, with its quotes.  What is no UTF-8 in it becomes U+FFFD. */
 void mox_put_json(mox_put *p, const char *text, size_t n);
 void mox_put_string(mox_put *p, const char *text); /* the same of a terminated text; NULL is null */
-/* A JSON number with all its digits, or null when it is not finite. */
+/* A JSON number with the digits of a float, or null when it is not finite. */
 void mox_put_real(mox_put *p, double x);
 
 #endif
