@@ -26,7 +26,8 @@ static mox_status check_kwargs(const mox_fields *f, mox_err *err)
     bool on;
     if (!f->v[FIELD_TEMPLATE_KWARGS].given) return MOX_OK;
     MOX_TRY(mox_json_fields(f->v[FIELD_TEMPLATE_KWARGS].raw, "chat_template_kwargs", names, 1, &v, err));
-    return mox_json_get_bool(v, "chat_template_kwargs.enable_thinking", &on, err);
+    if (mox_json_get_bool(v, "enable_thinking", &on, NULL) == MOX_OK) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "chat_template_kwargs.enable_thinking must be true or false");
 }
 
 static mox_status read_chat(mox_answer *answer, const mox_fields *f, mox_err *err)

@@ -129,6 +129,13 @@ static bool has_late_system(const message_list *l)
 
 /* ---- rendering ---------------------------------------------------------------------------------------------- */
 
+/* What the library calls kwargs has a longer name in requests. */
+static void name_kwargs(mox_err *err)
+{
+    const mox_err e = *err;
+    if (strncmp(e.msg, "kwargs", 6) == 0) (void)mox_fail(err, e.status, "chat_template_%.450s", e.msg);
+}
+
 static mox_status render_once(const mox_ask *a, const mox_server *s, const message_list *l, size_t n, bool rewrite, bool begun_reply,
                               mox_prompt *out, mox_err *err)
 {
@@ -147,6 +154,7 @@ static mox_status render_once(const mox_ask *a, const mox_server *s, const messa
             .utc_offset_s = localtime_r(&now, &local) ? (int32_t)local.tm_gmtoff : 0,
         };
         status = mox_chat_render(s->session.chat, &r, out, err);
+        if (status != MOX_OK) name_kwargs(err);
     }
     mox_put_deinit(&messages);
     return status;
