@@ -43,6 +43,7 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
     c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
     c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);
     c->precision = o->exact ? MOX_PRECISION_EXACT : o->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
+    c->deterministic = o->deterministic;
     switch (o->kv_type) {
     case MOX_KV_DEFAULT: c->kv_type = o->exact ? MOX_DT_F32 : MOX_DT_F16; return MOX_OK;
     case MOX_KV_F32: c->kv_type = MOX_DT_F32; return MOX_OK;
@@ -142,7 +143,7 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
 static mox_status open_device(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
-    return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, err);
+    return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, c->deterministic, err);
 }
 
 static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)

@@ -47,6 +47,7 @@ struct mox_context {
     const mox_model *model;
     mox_dev *dev;
     mox_precision precision;
+    bool deterministic;
     mox_dtype kv_type;
     mox_arena arena;
     int64_t n_ctx, n_batch, n_seqs, n_checkpoints, pages_per_seq;
