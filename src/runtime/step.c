@@ -178,7 +178,7 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
             mox_seq *s = g->seq;
             memcpy(s->tokens + s->length + s->pending, g->tokens + s->pending, (size_t)c->spans[i].n * sizeof *s->tokens);
             s->pending += c->spans[i].n;
-            if ((s->length + s->pending) % MOX_GRID == 0) mox_seq_save(s, s->length + s->pending);
+            if ((s->length + s->pending) % MOX_GRID == 0) mox_seq_save(s, s->length + s->pending, false);
         }
         done += n;
         if (opts && opts->progress) opts->progress(opts->progress_user, done, total);

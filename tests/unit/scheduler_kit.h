@@ -29,7 +29,7 @@ typedef struct listener {
     bool hold;                /* stay in the START event until it is false */
     /* what came */
     bool started, done;
-    int64_t n_prompt, n_prefilled, n_tokens, n_events;
+    int64_t n_prompt, n_reused, n_prefilled, n_tokens, n_events;
     int32_t tokens[REPLY_MAX];
     mox_logprob logprobs[REPLY_MAX][1 + TOP];
     char text[TEXT_MAX];
@@ -71,7 +71,8 @@ static inline void hear_event(listener *l, const mox_event *e)
         l->wrong |= l->n_events > 0;
         l->started = true;
         l->n_prompt = e->n_prompt;
-        l->n_prefilled = e->n_reused;
+        l->n_prefilled = l->n_reused = e->n_reused;
+        l->wrong |= !e->reuse || e->n_reused >= e->n_prompt;
         break;
     case MOX_EVENT_PREFILL:
         l->wrong |= !l->started || e->n_done <= l->n_prefilled || e->n_done > l->n_prompt;
@@ -136,6 +137,7 @@ static inline void let_go(listener *l)
 typedef struct wish {
     int64_t n_prompt, max_tokens;
     int32_t word; /* prompts differ */
+    bool no_reuse;
     float temperature;
 } wish;
 
@@ -155,7 +157,7 @@ static inline mox_status submit(mox_scheduler *s, const wish *w, listener *l, mo
     int32_t prompt[PROMPT_MAX];
     fill_prompt(w, prompt);
     const mox_request_opts r = {.prompt = prompt, .n_prompt = w->n_prompt, .n_before = w->n_prompt / 2, .turn = turn_of(w),
-                                .n_logprobs = TOP, .on_event = hear, .user = l};
+                                .n_logprobs = TOP, .no_reuse = w->no_reuse, .on_event = hear, .user = l};
     uint64_t id;
     pthread_mutex_lock(&l->lock); /* no event sees the id too early */
     l->scheduler = s;

@@ -50,7 +50,7 @@ static mox_scheduler *new_scheduler(int model, mox_context_opts context, int32_t
 {
     mox_scheduler *s;
     mox_err err;
-    const mox_scheduler_opts opts = {.context = context, .n_queue = n_queue, .deterministic = true};
+    const mox_scheduler_opts opts = {.context = context, .n_queue = n_queue, .prefix_bytes = 4 << 20, .deterministic = true};
     if (mox_scheduler_create(&s, models[model], tokenizers[model], &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
     return s;
 }
@@ -422,6 +422,52 @@ static void test_cancel_ends_a_long_step(void **state)
     }
 }
 
+/* ---- what stays --------------------------------------------------------------------------------------- */
+
+static void run_one(mox_scheduler *s, const wish *w, listener *l)
+{
+    listener_init(l);
+    must_submit(s, w, l);
+    wait_done(l);
+    listener_deinit(l);
+}
+
+/* A prompt that was computed before is not computed again, the reply is the same, and a request
+ * that was cancelled leaves what it has. */
+static void test_beginnings_stay(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        mox_model_info info;
+        mox_model_get_info(models[m], &info);
+        mox_scheduler *s = new_scheduler(m, usual, 0);
+        wish w = {.n_prompt = 300, .max_tokens = 12, .word = 4, .temperature = 1};
+        listener first, second, third;
+        run_one(s, &w, &first);
+        run_one(s, &w, &second);
+        assert_int_equal(first.n_reused, 0);
+        assert_int_equal(second.n_reused, info.recurrent ? 256 : 299); /* the last state before the end is on the grid */
+        assert_same(&first, &second);
+        assert_int_equal(stats_of(s).reused_tokens, second.n_reused);
+        assert_true(stats_of(s).prefix_bytes > 0 && stats_of(s).n_prefixes > 0);
+        w.no_reuse = true;
+        run_one(s, &w, &third);
+        assert_int_equal(third.n_reused, 0);
+        assert_same(&first, &third);
+        w = (wish){.n_prompt = 400, .max_tokens = 12, .word = 9};
+        listener_init(&first);
+        first.cancel_at_prompt = 1;
+        must_submit(s, &w, &first);
+        wait_done(&first);
+        listener_deinit(&first);
+        assert_int_equal(first.stop, MOX_STOP_CANCELLED);
+        run_one(s, &w, &second);
+        assert_int_equal(second.n_reused, first.n_prefilled);
+        assert_int_equal(first.n_prefilled, 128);
+        mox_scheduler_destroy(&s);
+    }
+}
+
 /* ---- fairness -------------------------------------------------------------------------------------------- */
 
 static atomic_int n_ended;
@@ -563,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_destroy_while_running),
         cmocka_unit_test(test_cancel_beside_others),
         cmocka_unit_test(test_cancel_ends_a_long_step),
+        cmocka_unit_test(test_beginnings_stay),
         cmocka_unit_test(test_short_prompts_overtake),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_crowd),
