@@ -139,6 +139,8 @@ typedef struct mox_context_opts {
     int32_t n_threads;     /* 0 = one per core that the process may use */
     bool pin;              /* threads stay on one processor each, but for the calling one */
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
+    int64_t prefix_bytes;  /* memory for what finished sequences leave to others, beyond what the
+                            * sequences need; recurrent models keep states in half of it */
     bool exact;            /* f32 activations and caches */
     bool fast;             /* 8-bit activations: faster, and less exact; not with exact */
     bool deterministic;    /* a token's logits depend on the tokens before it and on nothing else: neither on

@@ -121,7 +121,7 @@ mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_er
 
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
-                            mox_err *err);
+                            bool deterministic, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

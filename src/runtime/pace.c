@@ -86,6 +86,15 @@ static void adapt(struct mox_pace_size *size, int64_t n, double seconds)
     size->beside = mox_max_i64((int64_t)want, BESIDE_LEAST);
 }
 
+/* What is forgiven an item after a step with `total` prompt tokens.  Never more than it has left,
+ * or a long wait would let it keep everyone else waiting; and its own tokens count twice against
+ * it, so that it falls back behind short ones while it is served. */
+static int64_t forgive(const mox_pace_item *x, int64_t total)
+{
+    const int64_t passed = x->passed + (total - x->take) - 2 * x->take;
+    return mox_max_i64(0, mox_min_i64(passed, x->left - x->take));
+}
+
 void mox_pace_ran(mox_pace *p, mox_pace_item *items, int32_t n, double seconds)
 {
     const int32_t n_generating = count_generating(items, n);
@@ -93,7 +102,7 @@ void mox_pace_ran(mox_pace *p, mox_pace_item *items, int32_t n, double seconds)
     for (int32_t i = 0; i < n; i++)
         if (!items[i].generating) total += items[i].take;
     for (int32_t i = 0; i < n; i++)
-        if (items[i].left > 0) items[i].passed = mox_max_i64(0, items[i].passed + total - 2 * items[i].take);
+        if (items[i].left > 0) items[i].passed = forgive(&items[i], total);
     if (n_generating == 0) {
         if (total > 0) learn(&p->token_s, seconds / (double)total);
         return;

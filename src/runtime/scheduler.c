@@ -70,7 +70,13 @@ static mox_status reserve(mox_scheduler *s, const mox_scheduler_opts *o, mox_err
     mox_model_info info;
     mox_model_get_info(s->model, &info);
     context.deterministic |= o->deterministic;
+    context.prefix_bytes = o->prefix_bytes;
     MOX_TRY(mox_context_create(&s->context, s->model, &context, err));
+    if (o->prefix_bytes > 0 || o->state_dir)
+        MOX_TRY(mox_prefix_create(&s->prefix, s->context,
+                                  &(mox_prefix_opts){.state_dir = o->state_dir, .state_dir_bytes = o->state_dir_bytes,
+                                                     .model_key = o->model_key, .warn = context.warn, .warn_user = context.warn_user},
+                                  err));
     s->n_vocab = info.n_vocab;
     s->recurrent = info.recurrent;
     s->n_ctx = s->context->n_ctx;
@@ -148,6 +154,7 @@ void mox_scheduler_destroy(mox_scheduler **scheduler)
         pthread_join(s->thread, NULL);
     }
     for (int32_t i = 0; s->slots && i < s->n_slots; i++) mox_seq_destroy(&s->slots[i].seq);
+    mox_prefix_destroy(&s->prefix);
     mox_context_destroy(&s->context);
     mox_free(s->slots);
     mox_free(s->items);

@@ -16,6 +16,7 @@
 #include "runtime/context.h"
 #include "runtime/logprob.h"
 #include "runtime/pace.h"
+#include "runtime/prefix.h"
 
 #include <pthread.h>
 
@@ -85,6 +86,7 @@ struct mox_scheduler {
 
     /* run */
     mox_context *context;
+    mox_prefix *prefix; /* NULL: nothing is kept */
     mox_pace pace;
     mox_pace_item *items;  /* [n_slots] */
     mox_segment *segments; /* [n_slots] */

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-#include <string.h>
+#include <stdio.h>
 
 static bool prefilled(const mox_request *r) { return r->n_done == r->n_prompt; }
 
@@ -60,9 +60,11 @@ static void end_request(mox_scheduler *s, mox_request *r, mox_status status, mox
     pthread_mutex_unlock(&s->lock);
 }
 
+/* What it has computed stays, also of a request that was cancelled: it may come again. */
 static void end_running(mox_scheduler *s, mox_request *r, mox_status status, mox_err *err, mox_stop stop)
 {
-    mox_seq_reset(r->slot->seq);
+    if (s->prefix && !r->no_reuse) mox_prefix_keep(s->prefix, r->slot->seq);
+    else mox_seq_reset(r->slot->seq);
     end_request(s, r, status, err, stop);
 }
 
@@ -70,14 +72,18 @@ static void end_running(mox_scheduler *s, mox_request *r, mox_status status, mox
 
 static void begin(mox_scheduler *s, mox_request *r)
 {
+    char why[160];
     r->started_at = mox_clock_now();
+    if (s->prefix && !r->no_reuse)
+        r->n_done = r->n_reused = mox_prefix_adopt(s->prefix, r->slot->seq, r->prompt, r->n_prompt, why, sizeof why);
+    else (void)snprintf(why, sizeof why, s->prefix ? "the request wants none" : "nothing is kept");
     pthread_mutex_lock(&s->lock);
     r->slot->info = (mox_slot_info){.id = r->id, .n_prompt = r->n_prompt, .n_reused = r->n_reused, .n_prefilled = r->n_done};
     s->stats.prompt_tokens += r->n_prompt;
     s->stats.reused_tokens += r->n_reused;
     pthread_mutex_unlock(&s->lock);
     r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_START, .n_prompt = r->n_prompt, .n_reused = r->n_reused,
-                                      .n_done = r->n_done, .reuse = "reuse is off"});
+                                      .n_done = r->n_done, .reuse = why});
 }
 
 /* Under the lock: who is not wanted any more. */
@@ -160,6 +166,15 @@ static void announce_step(mox_scheduler *s, int32_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void count_prefixes(mox_scheduler *s)
+{
+    mox_prefix_stats kept;
+    mox_prefix_get_stats(s->prefix, &kept);
+    s->stats.prefix_bytes = kept.bytes;
+    s->stats.prefix_bytes_max = kept.bytes_max;
+    s->stats.n_prefixes = kept.n_prefixes;
+}
+
 static void count_step(mox_scheduler *s, int32_t n, double seconds)
 {
     int64_t total = 0;
@@ -178,6 +193,7 @@ static void count_step(mox_scheduler *s, int32_t n, double seconds)
     stats->step_tokens += total;
     *(prompts ? &stats->prefill_s : &stats->decode_s) += seconds;
     mox_context_get_expert_stats(s->context, &stats->experts);
+    if (s->prefix) count_prefixes(s);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -524,7 +524,7 @@ static void test_wrong_steps_are_refused(void **state)
     assert_int_equal(mox_step(c, NULL, 0, NULL, &err), MOX_OK);
     mox_seq_destroy(&a);
     mox_seq_destroy(&b);
-    assert_int_equal(c->n_free_pages, 2 * c->pages_per_seq); /* all pages came back */
+    assert_int_equal(c->shares[MOX_SHARE_PAGES].n_free, 2 * c->pages_per_seq); /* all pages came back */
     mox_context_destroy(&foreign);
     mox_context_destroy(&c);
 }
