@@ -41,8 +41,8 @@ class Chat {
         });
         this.store.onChange((id) => this.changedElsewhere(id));
         this.listen();
-        this.openNew();
         const wanted = location.hash.slice(1);
+        this.openNew();
         if (/^\w+$/.test(wanted)) await this.open(wanted);
         await this.sidebar.refresh();
         if (!this.store.lasting) this.toast('This browser keeps nothing: conversations are gone with the tab.');
@@ -416,6 +416,10 @@ class Chat {
         byId('thread').addEventListener('click', (event) => {
             const button = event.target.closest('.copy');
             if (button) copied(button, button.closest('.code').querySelector('code').textContent);
+        });
+        document.querySelector('.skip').addEventListener('click', (event) => {
+            event.preventDefault(); /* the address names the conversation */
+            prompt.focus();
         });
         byId('new-chat').addEventListener('click', () => {
             this.sidebar.closeDrawer();

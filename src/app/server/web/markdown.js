@@ -25,21 +25,32 @@ const UNDERLINE = /^ {0,3}(=+|-+)[ \t]*$/;
 const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 
 const isBlank = (line) => /^\s*$/.test(line);
-const indentOf = (line) => line.length - line.trimStart().length;
+const TAB = 4;
+
+/* Columns before the first sign of a line. */
+function indentOf(line) {
+    let columns = 0;
+    for (let i = 0; line[i] === ' ' || line[i] === '\t'; i++) columns += line[i] === ' ' ? 1 : TAB;
+    return columns;
+}
+
+/* The line without its first n columns, as far as they are blank. */
+function unindent(line, n) {
+    let i = 0;
+    while (n > 0 && (line[i] === ' ' || line[i] === '\t')) n -= line[i++] === ' ' ? 1 : TAB;
+    return n < 0 ? ' '.repeat(-n) + line.slice(i) : line.slice(i);
+}
 
 /* Blocks of a text: { type, line, start, ... } with start as an offset into it. */
 export function parseBlocks(text) {
-    const pieces = text.split(/(\r\n|\r|\n)/);
+    const pieces = text.split(/(\r\n|\r|\n)/); /* lines and what ends them, in turn */
     const lines = [];
     const starts = [];
     let at = 0;
-    let fence = null;
     for (let i = 0; i < pieces.length; i += 2) {
         starts.push(at);
+        lines.push(pieces[i]);
         at += pieces[i].length + (pieces[i + 1] || '').length;
-        const inside = fence;
-        fence = openedFence(fence, pieces[i].trimStart());
-        lines.push(inside ? pieces[i] : pieces[i].replace(/^[ \t]+/, (blanks) => blanks.replace(/\t/g, '    ')));
     }
     const blocks = blocksOf(lines, 0);
     for (const block of blocks) block.start = starts[block.line];
@@ -113,8 +124,7 @@ function fenceAt(lines, i) {
     const body = [];
     let at = i + 1;
     while (at < lines.length && !close.test(lines[at])) {
-        const line = lines[at++];
-        body.push(line.slice(Math.min(indent.length, indentOf(line))));
+        body.push(unindent(lines[at++], indent.length));
     }
     const open = at >= lines.length;
     return [{ type: 'code', language: info.trim().split(/\s+/)[0], text: body.join('\n'), open }, at + (open ? 0 : 1)];
@@ -123,7 +133,7 @@ function fenceAt(lines, i) {
 function indentedAt(lines, i) {
     const body = [];
     let at = i;
-    while (at < lines.length && (isBlank(lines[at]) || indentOf(lines[at]) >= 4)) body.push(lines[at++].slice(4));
+    while (at < lines.length && (isBlank(lines[at]) || indentOf(lines[at]) >= 4)) body.push(unindent(lines[at++], 4));
     while (isBlank(body[body.length - 1])) {
         body.pop();
         at--;
@@ -202,16 +212,15 @@ function itemAt(lines, i, start, base) {
     let fence = openedFence(null, inner[0]);
     while (at < lines.length) {
         const line = lines[at];
-        const indent = indentOf(line);
         if (isBlank(line)) {
             blanks++;
         } else {
-            const inside = indent >= base + 2;
+            const inside = indentOf(line) >= base + 2;
             const lazy = !blanks && !interrupts(lines, at) && !ITEM.test(line);
             if (!fence && !inside && !lazy) break;
             if (blanks && !fence && !ITEM.test(line.trimStart())) blankInside = true;
             for (; blanks; blanks--) inner.push('');
-            const own = line.slice(Math.min(indent, width));
+            const own = unindent(line, width);
             inner.push(own);
             fence = openedFence(fence, own);
         }

@@ -141,7 +141,7 @@ export class MessageView {
         if (!notice || notice.text === this.troubleText) return;
         this.troubleText = notice.text;
         this.trouble.className = `trouble ${notice.grave ? 'grave' : ''}`;
-        const again = notice.grave && el('button', { type: 'button', class: 'quiet', onclick: () => this.actions.again(node) }, 'Try again');
+        const again = notice.again && el('button', { type: 'button', class: 'quiet', onclick: () => this.actions.again(node) }, 'Try again');
         this.trouble.replaceChildren(...[notice.grave && icon('warning'), el('span', null, notice.text), again].filter(Boolean));
     }
 
@@ -229,7 +229,7 @@ export class MessageView {
 function noticeOf(node) {
     if (node.state === 'failed' && node.error) {
         const { kind, message, nPrompt, nCtx } = node.error;
-        if (kind !== 'full') return { grave: true, text: message };
+        if (kind !== 'full') return { grave: true, again: true, text: message };
         const counts = nPrompt && nCtx ? `It has ${count(nPrompt)} tokens and the model can take ${count(nCtx)}. ` : '';
         return { grave: true, text: `This conversation is too long. ${counts}Edit an earlier message or start a new chat.` };
     }

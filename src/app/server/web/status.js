@@ -35,8 +35,8 @@ export class Status {
     }
 
     showContext(used) {
-        const of = this.nCtx ? ` of ${count(this.nCtx)}` : '';
-        this.show('context', used ? `${count(used)}${of} tokens` : '', 'Context in use by this conversation');
+        const of = this.nCtx ? ` / ${count(this.nCtx)}` : ' tokens';
+        this.show('context', used ? count(used) + of : '', 'Tokens of context in use by this conversation');
     }
 
     showSpeed(perSecond) {
