@@ -173,8 +173,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, {"object": "list", "data": [
                 {"id": "Qwen3-30B-A3B-4bit", "object": "model", "created": 0, "owned_by": "moxie", "meta": {"n_ctx": N_CTX}}]})
         if path == "/props":
-            params = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0, "max_tokens": -1, "seed": 4294967295}
-            return self.reply(200, {"default_generation_settings": {"n_ctx": N_CTX, "params": params}})
+            defaults = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0, "n_ctx": N_CTX}
+            return self.reply(200, {"default_generation_settings": defaults})
         if path == "/metrics":
             text = (f"# TYPE moxie_expert_cache_hits_total counter\nmoxie_expert_cache_hits_total {State.hits}\n"
                     f"moxie_expert_cache_misses_total {State.misses}\nprocess_resident_memory_bytes 18213000000\n")

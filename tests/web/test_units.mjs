@@ -1,6 +1,7 @@
 /* test_units.mjs -- the parts of the page that need no browser: markdown, conversations, what
  * comes over the wire. */
 import { deepStrictEqual as same, ok, throws } from 'node:assert/strict';
+import { readdir, readFile } from 'node:fs/promises';
 import { EventLines, errorOf, parseMetrics } from '../../src/app/server/web/api.js';
 import { bytes, dayOf, rate, seconds } from '../../src/app/server/web/format.js';
 import { GrowingText, parseBlocks, parseInline, plainText, safeAddress } from '../../src/app/server/web/markdown.js';
@@ -246,6 +247,26 @@ test('numbers for people', () => {
     same([rate(9.96), rate(1234)], ['10.0 tokens/s', '1,234 tokens/s']);
     const now = new Date(2026, 5, 15, 12).getTime();
     same([now - 1, now - 86400000, now - 3 * 86400000, 0].map((time) => dayOf(time, now)), ['Today', 'Yesterday', 'Last week', 'Earlier']);
+});
+
+/* ---- the files themselves ---- */
+
+test('the page refers to its own files and to nothing else', async () => {
+    const folder = new URL('../../src/app/server/web/', import.meta.url);
+    const names = (await readdir(folder)).filter((name) => /\.(html|css|js|svg)$/.test(name));
+    const used = new Set(['index.html']);
+    for (const name of names) {
+        const text = await readFile(new URL(name, folder), 'utf8');
+        const referred = name === 'index.html' ? text.matchAll(/(?:href|src)="\/?([^"]+)"/g) : text.matchAll(/ from '\.\/([^']+)'/g);
+        for (const [, to] of referred) {
+            ok(to.startsWith('#') || names.includes(to), `${name} refers to ${to}`);
+            used.add(to);
+        }
+        const outside = [...text.matchAll(/https?:\/\/[\w.]+/g)].map(([address]) => address);
+        same(outside.filter((address) => address !== 'http://www.w3.org'), [], name);
+        ok(!/innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function| style="| on\w+="/.test(text), name);
+    }
+    same(names.filter((name) => !used.has(name)), [], 'files that nothing uses');
 });
 
 await finish();

@@ -63,9 +63,8 @@ class Chat {
             return;
         }
         try {
-            const { default_generation_settings: { params = {}, n_ctx: nCtx } = {} } = await getProps();
-            this.settings.showDefaults(params);
-            if (nCtx) this.status.nCtx = nCtx;
+            const { default_generation_settings: defaults = {} } = await getProps();
+            this.settings.showDefaults(defaults);
         } catch {
             this.settings.showDefaults({}); /* a server that does not tell */
         }

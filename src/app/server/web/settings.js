@@ -33,10 +33,10 @@ export class Settings {
     }
 
     /* What the server does when nothing is said, for the fields to show. */
-    showDefaults(params) {
+    showDefaults(defaults) {
         for (const name of NUMBERS) {
-            const value = params[name];
-            this.form.elements[name].placeholder = Number.isFinite(value) && value >= 0 ? String(+value.toPrecision(4)) : 'Default';
+            const value = defaults[name];
+            this.form.elements[name].placeholder = Number.isFinite(value) ? String(+value.toPrecision(4)) : 'Default';
         }
         this.form.elements.seed.placeholder = 'Random';
     }

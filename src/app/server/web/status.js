@@ -9,11 +9,6 @@ import { bytes, count, percent, rate } from './format.js';
 
 const BUSY_MS = 1500;
 const IDLE_MS = 15000;
-const NAMES = {
-    hits: ['moxie_expert_cache_hits_total', 'moxie_expert_cache_hits'],
-    misses: ['moxie_expert_cache_misses_total', 'moxie_expert_cache_misses'],
-    memory: ['process_resident_memory_bytes'],
-};
 
 export class Status {
     constructor(isRunning) {
@@ -58,8 +53,7 @@ export class Status {
 
     /* Hits are counted since the answer began, or since the server did when none runs. */
     showMetrics(sums) {
-        const get = (name) => NAMES[name].map((full) => sums.get(full)).find((value) => value !== undefined);
-        const now = { hits: get('hits'), misses: get('misses') };
+        const now = { hits: sums.get('moxie_expert_cache_hits_total'), misses: sums.get('moxie_expert_cache_misses_total') };
         if (now.hits !== undefined && now.misses !== undefined) {
             if (!this.isRunning()) this.before = null;
             else if (!this.before) this.before = now;
@@ -68,7 +62,7 @@ export class Status {
             const asked = hits + now.misses - since.misses;
             if (asked > 0) this.show('experts', `experts ${percent(hits / asked)}`, 'Experts that were in memory when asked for');
         }
-        const memory = get('memory');
+        const memory = sums.get('process_resident_memory_bytes');
         if (memory) this.show('memory', bytes(memory), 'Memory of the server');
     }
 }
