@@ -16,17 +16,18 @@ export class Status {
         this.nCtx = 0;
         this.parts = {};
         for (const name of ['context', 'speed', 'experts', 'memory']) {
-            this.parts[name] = el('span', { hidden: true });
-            byId('status').append(this.parts[name]);
+            this.parts[name] = el('b');
+            const label = name === 'speed' ? null : el('span', { class: `label ${name}` }, name);
+            byId('status').append(el('span', { hidden: true }, label, ' ', this.parts[name]));
         }
         document.addEventListener('visibilitychange', () => this.poll());
     }
 
     show(name, text, title) {
         const part = this.parts[name];
-        part.hidden = !text;
+        part.parentNode.hidden = !text;
+        part.parentNode.title = title;
         if (part.textContent !== text) part.textContent = text;
-        part.title = title || '';
     }
 
     showContext(used) {
@@ -60,7 +61,7 @@ export class Status {
             const since = this.before || { hits: 0, misses: 0 };
             const hits = now.hits - since.hits;
             const asked = hits + now.misses - since.misses;
-            if (asked > 0) this.show('experts', `experts ${percent(hits / asked)}`, 'Experts that were in memory when asked for');
+            if (asked > 0) this.show('experts', percent(hits / asked), 'Experts that were in memory when asked for');
         }
         const memory = sums.get('process_resident_memory_bytes');
         if (memory) this.show('memory', bytes(memory), 'Memory of the server');
