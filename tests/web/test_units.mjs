@@ -208,6 +208,7 @@ test('an imported conversation is a tree and nothing else', () => {
     throws(broken((other) => other.nodes.root.children.push(other.nodes.root.children[0])), /tree/);
     throws(broken((other, node) => { node.role = 'admin'; }), /role/);
     throws(broken((other) => { delete other.nodes.root; }), /messages/);
+    throws(() => checkedConversation(JSON.parse('{"nodes":{"root":{"role":"root"},"__proto__":{"role":"user"}}}')), /name/);
     throws(() => checkedConversation(null), /messages/);
 });
 

@@ -59,7 +59,7 @@ class Chat {
             this.hideBanner();
         } catch (error) {
             if (error.kind === 'key') this.askKey(() => this.meetServer());
-            else this.serverGone();
+            else this.serverGone(error);
             return;
         }
         try {
@@ -83,12 +83,12 @@ class Chat {
     }
 
     /* Looks for the server until it is back. */
-    serverGone() {
-        this.showBanner('The server does not answer. Looking for it again…');
+    serverGone(error) {
+        this.showBanner(error.kind === 'busy' ? `${error.message} Asking again…` : 'The server does not answer. Looking for it again…');
         clearTimeout(this.looking);
         this.looking = setTimeout(async () => {
             if (await isAlive()) this.meetServer();
-            else this.serverGone();
+            else this.serverGone(error);
         }, LOOK_AGAIN_MS);
     }
 
@@ -173,7 +173,8 @@ class Chat {
     /* Another tab stored or removed a conversation. */
     async changedElsewhere(id) {
         this.sidebar.refresh();
-        if (id !== this.conversation.id || this.running.has(id)) return;
+        const editing = [...this.views.values()].some((view) => view.editing);
+        if (id !== this.conversation.id || this.running.has(id) || editing) return;
         const fresh = await this.store.get(id);
         if (fresh && id === this.conversation.id && !this.running.has(id)) this.show(fresh);
     }
@@ -209,6 +210,7 @@ class Chat {
 
     /* Called for every chunk; drawing is the views' business, storing is now and then. */
     grew(generation) {
+        if (generation.forgotten) return;
         const view = this.viewOf(generation);
         if (view && generation.phase !== 'over') {
             view.update(generation, this.placeOf(generation.node), true);
@@ -232,7 +234,7 @@ class Chat {
         }
         const { error } = node;
         if (error && error.kind === 'key') this.askKey(() => this.again(node));
-        else if (error && error.kind === 'gone') this.serverGone();
+        else if (error && error.kind === 'gone' && !(await isAlive())) this.serverGone(error);
         this.status.poll();
         await this.save(conversation);
         this.sidebar.refresh();
@@ -455,7 +457,11 @@ class Chat {
     listenDialogs() {
         for (const dialog of document.querySelectorAll('dialog')) {
             dialog.addEventListener('click', (event) => {
-                if (event.target === dialog || event.target.closest('[data-close]')) dialog.close();
+                if (event.target.closest('[data-close]')) dialog.close();
+            });
+            /* Beside it; not "click", which a selection dragged out of a field also ends in. */
+            dialog.addEventListener('pointerdown', (event) => {
+                if (event.target === dialog) dialog.close();
             });
         }
         for (const element of document.querySelectorAll('[data-icon]')) element.prepend(icon(element.dataset.icon));

@@ -135,6 +135,7 @@ export function checkedConversation(raw) {
     if (!raw || typeof raw !== 'object' || !raw.nodes || !raw.nodes.root) throw new Error('it has no messages');
     const ids = new Set(Object.keys(raw.nodes));
     if (ids.size > NODES_MAX) throw new Error('it has too many messages');
+    if (![...ids].every((id) => /^[a-z0-9]{1,40}$/.test(id))) throw new Error('a message has a strange name');
     const nodes = {};
     for (const id of ids) nodes[id] = checkedNode(raw.nodes[id], id, ids);
     const seen = new Set(['root']);
