@@ -5,7 +5,7 @@
  * in store.js.  A conversation is stored when something is said in it, and while an answer grows.
  */
 import { getModels, getProps, isAlive, setKey } from './api.js';
-import { byId, el, icon } from './dom.js';
+import { byId, el, icon, isSend } from './dom.js';
 import { count } from './format.js';
 import { Generation, requestFor } from './generation.js';
 import { plainText } from './markdown.js';
@@ -394,9 +394,7 @@ class Chat {
         };
         prompt.addEventListener('input', grow);
         prompt.addEventListener('keydown', (event) => {
-            /* On a phone Enter is the only way to a new line. */
-            const touch = matchMedia('(pointer: coarse)').matches;
-            if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch) {
+            if (isSend(event)) {
                 event.preventDefault();
                 if (!this.running.has(this.conversation.id)) byId('composer').requestSubmit();
             } else if (event.key === 'ArrowUp' && !prompt.value) {

@@ -82,6 +82,11 @@ export function morph(old, fresh) {
     for (const own of mine.slice(theirs.length)) own.remove();
 }
 
+/* Whether a key means "send".  On a phone Enter is the only way to a new line. */
+export function isSend(event) {
+    return event.key === 'Enter' && !event.shiftKey && !event.isComposing && !matchMedia('(pointer: coarse)').matches;
+}
+
 /* Copies text; the old way where the page is not on localhost or https. */
 export async function copyText(text) {
     if (navigator.clipboard && window.isSecureContext) {

@@ -4,7 +4,7 @@
  * to date with the node and, while there is one, its Generation.  What the reader may do is
  * asked of `actions`, which chat.js gives; nothing here changes a conversation.
  */
-import { copyText, el, icon, iconButton } from './dom.js';
+import { copyText, el, icon, iconButton, isSend } from './dom.js';
 import { count, rate, seconds } from './format.js';
 import { MarkdownView } from './render.js';
 
@@ -112,7 +112,7 @@ export class MessageView {
         const { stats } = this.node;
         const live = generation && generation.phase === 'thinking';
         const ms = live ? performance.now() - generation.thinkingSince : stats.thinkMs;
-        const label = live ? `Thinking… ${Math.round(ms / 1000)} s` : ms ? `Thought for ${seconds(ms)}` : 'Thoughts';
+        const label = live ? `Thinking… ${Math.round(ms / 1000)} s` : ms > 1000 ? `Thought for ${seconds(ms)}` : 'Thought for a moment';
         if (this.thinkingLabel.textContent !== label) this.thinkingLabel.textContent = label;
         this.thinking.classList.toggle('live', Boolean(live));
         this.showThoughts();
@@ -207,7 +207,7 @@ export class MessageView {
             if (button) button.focus();
         };
         box.addEventListener('keydown', (event) => {
-            if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+            if (isSend(event)) {
                 event.preventDefault();
                 save();
             } else if (event.key === 'Escape') {
@@ -267,7 +267,7 @@ export function resultForm(call, onResult) {
         onResult(box.value);
     };
     box.addEventListener('keydown', (event) => {
-        if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) send(event);
+        if (isSend(event)) send(event);
     });
     return el('form', { class: 'call asks', onsubmit: send },
         el('div', { class: 'call-head' }, icon('tool'), el('span', null, 'Result of ', el('b', null, call.name))),
