@@ -107,8 +107,9 @@ static inline void hear(void *user, const mox_event *e)
     pthread_cond_broadcast(&l->changed);
     while (l->hold) pthread_cond_wait(&l->changed, &l->lock);
     const uint64_t id = l->id;
-    pthread_mutex_unlock(&l->lock);
-    if (cancel && id) mox_scheduler_cancel(l->scheduler, id);
+    mox_scheduler *s = cancel && !l->done ? l->scheduler : NULL;
+    pthread_mutex_unlock(&l->lock); /* after the last event the listener may be gone */
+    if (s) mox_scheduler_cancel(s, id);
 }
 
 static inline void wait_done(listener *l)
