@@ -65,6 +65,7 @@ export function iconButton(name, label, onclick, extra = {}) {
 /* Makes `old` look like `fresh` with the fewest changes, so that a selection, a scroll position
  * and the focus inside of a growing text survive.  Both have the same tag. */
 export function morph(old, fresh) {
+    if (old.isEqualNode(fresh)) return; /* the browser compares faster than what follows */
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) {
         if (old.getAttribute(name) !== value) old.setAttribute(name, value);

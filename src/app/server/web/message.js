@@ -112,7 +112,7 @@ export class MessageView {
         const { stats } = this.node;
         const live = generation && generation.phase === 'thinking';
         const ms = live ? performance.now() - generation.thinkingSince : stats.thinkMs;
-        const label = live ? `Thinking… ${Math.round(ms / 1000)} s` : ms > 1000 ? `Thought for ${seconds(ms)}` : 'Thought for a moment';
+        const label = live ? `Thinking… ${Math.floor(ms / 1000)} s` : ms > 1000 ? `Thought for ${seconds(ms)}` : 'Thought for a moment';
         if (this.thinkingLabel.textContent !== label) this.thinkingLabel.textContent = label;
         this.thinking.classList.toggle('live', Boolean(live));
         this.showThoughts();
