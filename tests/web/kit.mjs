@@ -28,7 +28,12 @@ class FakeServer {
 
     /* The second time, at the address of the first. */
     async start() {
-        const args = [join(here, 'fake_server.py'), '--port', String(this.port), ...(this.key ? ['--key', this.key] : [])];
+        const args = [
+            join(here, 'fake_server.py'),
+            '--port',
+            String(this.port),
+            ...(this.key ? ['--key', this.key] : []),
+        ];
         this.process = spawn('python3', args, { stdio: ['ignore', 'pipe', 'inherit'] });
         this.url = await new Promise((resolve, reject) => {
             this.process.stdout.once('data', (data) => resolve(String(data).trim()));

@@ -130,16 +130,31 @@ fake('calls of tools are shown and answered', async (page) => {
     await settled(page);
     same((await answers(page))[1], 'The tool said {"time": "noon"}');
     const { messages } = (await log(page)).last;
-    same(messages.slice(1).map(({ role, tool_call_id: id }) => [role, id]),
-        [['assistant', undefined], ['tool', 'call_1'], ['tool', 'call_2']]);
+    same(
+        messages.slice(1).map(({ role, tool_call_id: id }) => [role, id]),
+        [
+            ['assistant', undefined],
+            ['tool', 'call_1'],
+            ['tool', 'call_2'],
+        ],
+    );
     same(messages[1].tool_calls[0].function, { name: 'get_weather', arguments: '{"city": "Oslo", "days": 2}' });
     match(await page.locator('.call.result').first().innerText(), /Result of get_weather\s+\{\s+"sky": "clear"/);
 });
 
 if (real) {
     both('a model calls a tool and reads its result', async (page) => {
-        const parameters = { type: 'object', properties: { city: { type: 'string', description: 'The name of the city' } }, required: ['city'] };
-        const tools = [{ type: 'function', function: { name: 'get_weather', description: 'Get the current weather of a city.', parameters } }];
+        const parameters = {
+            type: 'object',
+            properties: { city: { type: 'string', description: 'The name of the city' } },
+            required: ['city'],
+        };
+        const tools = [
+            {
+                type: 'function',
+                function: { name: 'get_weather', description: 'Get the current weather of a city.', parameters },
+            },
+        ];
         await page.click('#show-settings');
         await page.fill('#settings [name=temperature]', '0');
         await page.click('#settings summary');
@@ -156,7 +171,11 @@ if (real) {
 
 fake('the progress of a long prompt', async (page) => {
     await say(page, 'read this', false);
-    await waitFor(async () => (await page.locator('progress').count()) === 1 && await page.locator('progress').evaluate((bar) => bar.value > 1000 && bar.max === 8192));
+    await waitFor(
+        async () =>
+            (await page.locator('progress').count()) === 1 &&
+            (await page.locator('progress').evaluate((bar) => bar.value > 1000 && bar.max === 8192)),
+    );
     match(await page.innerText('.wait-label'), /^Reading [\d,]+ of 8,192 tokens/);
     await settled(page);
     ok(!(await page.locator('progress').isVisible()));
@@ -172,7 +191,15 @@ both('the line of the server', async (page) => {
 fake('settings go with the request, and stay', async (page) => {
     await page.click('#show-settings');
     same(await page.getAttribute('[name=temperature]', 'placeholder'), '0.7');
-    const values = { system: 'Be brief.', temperature: '0.3', top_p: '0.9', top_k: '40', min_p: '0.05', max_tokens: '1', seed: '7' };
+    const values = {
+        system: 'Be brief.',
+        temperature: '0.3',
+        top_p: '0.9',
+        top_k: '40',
+        min_p: '0.05',
+        max_tokens: '1',
+        seed: '7',
+    };
     for (const [name, value] of Object.entries(values)) await page.fill(`#settings [name=${name}]`, value);
     await page.selectOption('[name=thinking]', 'off');
     await page.click('#settings summary');
@@ -195,7 +222,8 @@ fake('settings go with the request, and stay', async (page) => {
     await page.click('#settings [type=submit]');
     await say(page, 'hello');
     const bare = (await log(page)).last;
-    for (const name of ['temperature', 'top_p', 'seed', 'max_tokens', 'tools', 'chat_template_kwargs']) ok(!(name in bare), name);
+    for (const name of ['temperature', 'top_p', 'seed', 'max_tokens', 'tools', 'chat_template_kwargs'])
+        ok(!(name in bare), name);
 });
 
 /* ---- conversations ---- */
@@ -248,9 +276,16 @@ both('export and import', async (page) => {
     await page.setInputFiles('#import-file', file);
     await page.click('#conversations .open');
     same(await page.locator('.said').allInnerTexts(), ['Remember this']);
-    for (const [text, why] of [['{', 'not JSON'], ['{}', 'not exported here'],
-        ['{"format":"moxie-conversations","conversations":[{"nodes":{}}]}', 'no messages']]) {
-        await page.setInputFiles('#import-file', { name: 'bad.json', mimeType: 'application/json', buffer: Buffer.from(text) });
+    for (const [text, why] of [
+        ['{', 'not JSON'],
+        ['{}', 'not exported here'],
+        ['{"format":"moxie-conversations","conversations":[{"nodes":{}}]}', 'no messages'],
+    ]) {
+        await page.setInputFiles('#import-file', {
+            name: 'bad.json',
+            mimeType: 'application/json',
+            buffer: Buffer.from(text),
+        });
         await page.locator('.toast', { hasText: why }).waitFor();
     }
 });
@@ -292,17 +327,29 @@ fake('two tabs see each other', async (page) => {
 
 /* ---- trouble ---- */
 
-fake('a busy server is asked again', async (page) => {
-    await say(page, 'busy', false);
-    await waitFor(async () => (await page.locator('.wait').count()) && /busy\. Trying again in [12] s/.test(await page.innerText('.wait')));
-    await settled(page);
-    same(await answers(page), ['You said: busy']);
-}, { expected: /429/ });
+fake(
+    'a busy server is asked again',
+    async (page) => {
+        await say(page, 'busy', false);
+        await waitFor(
+            async () =>
+                (await page.locator('.wait').count()) &&
+                /busy\. Trying again in [12] s/.test(await page.innerText('.wait')),
+        );
+        await settled(page);
+        same(await answers(page), ['You said: busy']);
+    },
+    { expected: /429/ },
+);
 
-fake('a conversation that does not fit', async (page) => {
-    await say(page, 'full');
-    match(await page.innerText('.trouble'), /too long\. It has 40,960 tokens and the model can take 32,768/);
-}, { expected: /400/ });
+fake(
+    'a conversation that does not fit',
+    async (page) => {
+        await say(page, 'full');
+        match(await page.innerText('.trouble'), /too long\. It has 40,960 tokens and the model can take 32,768/);
+    },
+    { expected: /400/ },
+);
 
 fake('an error inside of an answer', async (page) => {
     await say(page, 'slow and it fails');
@@ -311,44 +358,69 @@ fake('an error inside of an answer', async (page) => {
     ok(await page.locator('.trouble button').isVisible());
 });
 
-fake('a connection that breaks', async (page) => {
-    await say(page, 'slow and broken');
-    match(await page.innerText('.trouble'), /before the answer was complete/);
-    match((await answers(page))[0], /^The river took/);
-}, { expected: /ERR_|net::/ });
+fake(
+    'a connection that breaks',
+    async (page) => {
+        await say(page, 'slow and broken');
+        match(await page.innerText('.trouble'), /before the answer was complete/);
+        match((await answers(page))[0], /^The river took/);
+    },
+    { expected: /ERR_|net::/ },
+);
 
-fake('a server that is gone and comes back', async (page, own) => {
-    await say(page, 'hello');
-    await own.stop();
-    await say(page, 'are you there');
-    match(await page.locator('.trouble').last().innerText(), /does not answer/);
-    await page.locator('#banner', { hasText: 'does not answer' }).waitFor();
-    await own.start();
-    await waitFor(async () => !(await page.locator('#banner').isVisible()), 9000);
-    await page.click('.trouble button');
-    await settled(page);
-    same((await answers(page)).pop(), 'You said: are you there');
-}, { expected: /ERR_CONNECTION/ });
+fake(
+    'a server that is gone and comes back',
+    async (page, own) => {
+        await say(page, 'hello');
+        await own.stop();
+        await say(page, 'are you there');
+        match(await page.locator('.trouble').last().innerText(), /does not answer/);
+        await page.locator('#banner', { hasText: 'does not answer' }).waitFor();
+        await own.start();
+        await waitFor(async () => !(await page.locator('#banner').isVisible()), 9000);
+        await page.click('.trouble button');
+        await settled(page);
+        same((await answers(page)).pop(), 'You said: are you there');
+    },
+    { expected: /ERR_CONNECTION/ },
+);
 
-fake('a server that wants a key', async (page) => {
-    await page.fill('#key-dialog input', 'wrong');
-    await page.keyboard.press('Enter');
-    await page.waitForTimeout(300);
-    await page.fill('#key-dialog input', 'secret');
-    await page.keyboard.press('Enter');
-    await waitFor(async () => (await page.innerText('#model')) !== '');
-    await say(page, 'hello');
-    same(await answers(page), ['You said: hello']);
-    same(await page.evaluate(() => [sessionStorage.length, JSON.stringify(localStorage).includes('secret')]), [1, false]);
-}, { key: 'secret', expected: /401/ });
+fake(
+    'a server that wants a key',
+    async (page) => {
+        await page.fill('#key-dialog input', 'wrong');
+        await page.keyboard.press('Enter');
+        await page.waitForTimeout(300);
+        await page.fill('#key-dialog input', 'secret');
+        await page.keyboard.press('Enter');
+        await waitFor(async () => (await page.innerText('#model')) !== '');
+        await say(page, 'hello');
+        same(await answers(page), ['You said: hello']);
+        same(await page.evaluate(() => [sessionStorage.length, JSON.stringify(localStorage).includes('secret')]), [
+            1,
+            false,
+        ]);
+    },
+    { key: 'secret', expected: /401/ },
+);
 
 /* ---- what models write ---- */
 
 fake('markdown becomes elements', async (page) => {
     await say(page, 'markdown');
     const prose = page.locator('.prose:not(.thoughts)');
-    for (const [selector, n] of [['h3', 1], ['em', 1], ['strong', 1], ['del', 1], ['ol > li', 2], ['ol ul ul li', 1], ['blockquote', 1], ['hr', 1],
-        ['input[type=checkbox]:checked', 1], ['a[rel~=noopener][target=_blank][href="https://example.org/a?b=c"]', 1]]) {
+    for (const [selector, n] of [
+        ['h3', 1],
+        ['em', 1],
+        ['strong', 1],
+        ['del', 1],
+        ['ol > li', 2],
+        ['ol ul ul li', 1],
+        ['blockquote', 1],
+        ['hr', 1],
+        ['input[type=checkbox]:checked', 1],
+        ['a[rel~=noopener][target=_blank][href="https://example.org/a?b=c"]', 1],
+    ]) {
         same(await prose.locator(selector).count(), n, selector);
     }
     await say(page, 'table');
@@ -361,7 +433,10 @@ fake('code has its language and is copied', async (page) => {
     same(await page.innerText('.code-language'), 'python');
     await page.click('.copy');
     await page.waitForSelector('text=Copied');
-    match(await page.evaluate(() => navigator.clipboard.readText()), /^def primes\(limit\):\n {4}sieve = [^]*if sieve\[n\]\]$/);
+    match(
+        await page.evaluate(() => navigator.clipboard.readText()),
+        /^def primes\(limit\):\n {4}sieve = [^]*if sieve\[n\]\]$/,
+    );
 });
 
 fake('nothing that a model writes runs or loads', async (page) => {
@@ -369,66 +444,112 @@ fake('nothing that a model writes runs or loads', async (page) => {
     await page.waitForTimeout(300);
     same(await page.evaluate(() => window.hacked), undefined);
     same(await page.locator('#thread :is(script, img, iframe, style, object, embed, base, link, meta)').count(), 0);
-    const inside = await page.evaluate(() => [...document.querySelectorAll('#thread *')].flatMap((element) =>
-        [...element.attributes].map((attribute) => [attribute.name, attribute.value])));
-    same(inside.filter(([name]) => name.startsWith('on') || name === 'style' || name === 'srcdoc'), []);
-    same(inside.filter(([name, value]) => ['href', 'src', 'xlink:href'].includes(name) && !/^(https?|mailto):/.test(value)), []);
+    const inside = await page.evaluate(() =>
+        [...document.querySelectorAll('#thread *')].flatMap((element) =>
+            [...element.attributes].map((attribute) => [attribute.name, attribute.value]),
+        ),
+    );
+    same(
+        inside.filter(([name]) => name.startsWith('on') || name === 'style' || name === 'srcdoc'),
+        [],
+    );
+    same(
+        inside.filter(
+            ([name, value]) => ['href', 'src', 'xlink:href'].includes(name) && !/^(https?|mailto):/.test(value),
+        ),
+        [],
+    );
     match((await answers(page))[0], /<script>window\.hacked = 1<\/script>/);
 });
 
-both('the policy is strict and in force', async (page) => {
-    const policy = (await page.request.get('/')).headers()['content-security-policy'];
-    for (const part of ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"]) {
-        ok(policy.includes(part), part);
-    }
-    ok(!/unsafe|https?:|\*/.test(policy), policy);
-    same(await page.evaluate(() => {
-        try {
-            document.body.insertAdjacentHTML('beforeend', '<b>x</b>');
-            return 'markup from a string was taken';
-        } catch (error) {
-            return error.name;
+both(
+    'the policy is strict and in force',
+    async (page) => {
+        const policy = (await page.request.get('/')).headers()['content-security-policy'];
+        for (const part of [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        ]) {
+            ok(policy.includes(part), part);
         }
-    }), 'TypeError');
-}, { expected: /TrustedHTML|Trusted Type/ });
+        ok(!/unsafe|https?:|\*/.test(policy), policy);
+        same(
+            await page.evaluate(() => {
+                try {
+                    document.body.insertAdjacentHTML('beforeend', '<b>x</b>');
+                    return 'markup from a string was taken';
+                } catch (error) {
+                    return error.name;
+                }
+            }),
+            'TypeError',
+        );
+    },
+    { expected: /TrustedHTML|Trusted Type/ },
+);
 
 /* Beats every 20 ms; the longest pause between two is how long the page was deaf. */
-const heartbeat = (page) => page.evaluate(() => {
-    window.deaf = 0;
-    let last = performance.now();
-    setInterval(() => {
-        const now = performance.now();
-        window.deaf = Math.max(window.deaf, now - last);
-        last = now;
-    }, 20);
-});
+const heartbeat = (page) =>
+    page.evaluate(() => {
+        window.deaf = 0;
+        let last = performance.now();
+        setInterval(() => {
+            const now = performance.now();
+            window.deaf = Math.max(window.deaf, now - last);
+            last = now;
+        }, 20);
+    });
 
-fake('ten thousand tokens leave the page quick', async (page) => {
-    await heartbeat(page);
-    await say(page, 'long', false);
-    await page.waitForSelector('.prose:not(.thoughts) > p:nth-of-type(2)');
-    await page.evaluate(() => { document.querySelector('.prose:not(.thoughts) > p').mark = 'the same element'; });
-    await page.focus('#prompt');
-    await page.keyboard.type('typed meanwhile');
-    await settled(page, 30000);
-    same(await page.inputValue('#prompt'), 'typed meanwhile');
-    same(await page.evaluate(() => document.querySelector('.prose:not(.thoughts) > p').mark), 'the same element');
-    const n = Number((await page.innerText('.stats')).match(/([\d,]+) tokens$/)[1].replace(/,/g, ''));
-    ok(n >= 10000, `${n} tokens`);
-    const deaf = await page.evaluate(() => window.deaf);
-    console.log(`    longest pause ${Math.round(deaf)} ms`);
-    ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
-}, { alone: true });
+fake(
+    'ten thousand tokens leave the page quick',
+    async (page) => {
+        await heartbeat(page);
+        await say(page, 'long', false);
+        await page.waitForSelector('.prose:not(.thoughts) > p:nth-of-type(2)');
+        await page.evaluate(() => {
+            document.querySelector('.prose:not(.thoughts) > p').mark = 'the same element';
+        });
+        await page.focus('#prompt');
+        await page.keyboard.type('typed meanwhile');
+        await settled(page, 30000);
+        same(await page.inputValue('#prompt'), 'typed meanwhile');
+        same(
+            await page.evaluate(() => document.querySelector('.prose:not(.thoughts) > p').mark),
+            'the same element',
+        );
+        const n = Number((await page.innerText('.stats')).match(/([\d,]+) tokens$/)[1].replace(/,/g, ''));
+        ok(n >= 10000, `${n} tokens`);
+        const deaf = await page.evaluate(() => window.deaf);
+        console.log(`    longest pause ${Math.round(deaf)} ms`);
+        ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
+    },
+    { alone: true },
+);
 
-fake('a huge table', async (page) => {
-    await heartbeat(page);
-    await say(page, 'huge', true, 30000);
-    same(await page.locator('td').count(), 8000);
-    const deaf = await page.evaluate(() => window.deaf);
-    console.log(`    longest pause ${Math.round(deaf)} ms`);
-    ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
-    ok(await page.evaluate(() => document.querySelector('#thread').scrollWidth <= document.querySelector('#thread').clientWidth), 'it scrolls inside of itself');
-}, { alone: true });
+fake(
+    'a huge table',
+    async (page) => {
+        await heartbeat(page);
+        await say(page, 'huge', true, 30000);
+        same(await page.locator('td').count(), 8000);
+        const deaf = await page.evaluate(() => window.deaf);
+        console.log(`    longest pause ${Math.round(deaf)} ms`);
+        ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
+        ok(
+            await page.evaluate(
+                () =>
+                    document.querySelector('#thread').scrollWidth <= document.querySelector('#thread').clientWidth,
+            ),
+            'it scrolls inside of itself',
+        );
+    },
+    { alone: true },
+);
 
 /* ---- hands and eyes ---- */
 
@@ -438,11 +559,12 @@ fake('the reader may scroll away', async (page) => {
     await say(page, 'slow', false);
     await waitFor(async () => ((await answers(page))[2] || '').length > 10);
     const place = () => page.evaluate(() => document.querySelector('#scroller').scrollTop);
-    const toEnd = () => page.evaluate(() => {
-        const { scrollHeight, scrollTop, clientHeight } = document.querySelector('#scroller');
-        return scrollHeight - scrollTop - clientHeight;
-    });
-    ok(await toEnd() < 4, 'it follows');
+    const toEnd = () =>
+        page.evaluate(() => {
+            const { scrollHeight, scrollTop, clientHeight } = document.querySelector('#scroller');
+            return scrollHeight - scrollTop - clientHeight;
+        });
+    ok((await toEnd()) < 4, 'it follows');
     await page.mouse.move(700, 300);
     await page.mouse.wheel(0, -150);
     await page.waitForTimeout(250);
@@ -451,14 +573,17 @@ fake('the reader may scroll away', async (page) => {
     same(await place(), away, 'it does not pull the reader back');
     await page.click('#jump');
     await page.waitForTimeout(300);
-    ok(await toEnd() < 4, 'it follows again');
+    ok((await toEnd()) < 4, 'it follows again');
     ok(!(await page.locator('#jump').isVisible()));
     await page.keyboard.press('Escape');
     await settled(page);
 });
 
 both('the keyboard is enough', async (page) => {
-    same(await page.evaluate(() => document.querySelector('a, button, input, textarea, [tabindex]').className), 'skip');
+    same(
+        await page.evaluate(() => document.querySelector('a, button, input, textarea, [tabindex]').className),
+        'skip',
+    );
     await page.focus('.skip');
     await page.keyboard.press('Enter');
     await page.keyboard.type('line one');
@@ -492,27 +617,39 @@ both('light and dark', async (page) => {
     same(await background(), dark);
 });
 
-both('a phone', async (page) => {
-    await say(page, real ? QUESTION : 'table and code and a-very-long-word-'.repeat(8));
-    const wide = await page.evaluate(() => [...document.querySelectorAll('body, body *')].filter((element) => {
-        const box = element.getBoundingClientRect();
-        return !element.closest('pre, .table, #sidebar, .unseen, .skip, dialog') && box.width && box.right > 321;
-    }).map((element) => element.outerHTML.slice(0, 80)));
-    same(wide, [], 'nothing sticks out');
-    for (const id of ['#sidebar-open', '#send', '#show-settings']) {
-        const { width, height } = await page.locator(id).boundingBox();
-        ok(width >= 36 && height >= 36, `${id} is ${width} x ${height}`);
-    }
-    ok(!(await page.locator('#sidebar').isVisible()));
-    await page.click('#sidebar-open');
-    ok(await page.locator('#new-chat').isVisible());
-    await page.keyboard.press('Escape');
-    await waitFor(async () => !(await page.locator('#sidebar').isVisible()));
-    await page.click('#sidebar-open');
-    await page.click('#new-chat');
-    await waitFor(async () => !(await page.locator('#sidebar').isVisible()));
-    same(await page.locator('.message').count(), 0);
-}, { viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true });
+both(
+    'a phone',
+    async (page) => {
+        await say(page, real ? QUESTION : 'table and code and a-very-long-word-'.repeat(8));
+        const wide = await page.evaluate(() =>
+            [...document.querySelectorAll('body, body *')]
+                .filter((element) => {
+                    const box = element.getBoundingClientRect();
+                    return (
+                        !element.closest('pre, .table, #sidebar, .unseen, .skip, dialog') &&
+                        box.width &&
+                        box.right > 321
+                    );
+                })
+                .map((element) => element.outerHTML.slice(0, 80)),
+        );
+        same(wide, [], 'nothing sticks out');
+        for (const id of ['#sidebar-open', '#send', '#show-settings']) {
+            const { width, height } = await page.locator(id).boundingBox();
+            ok(width >= 36 && height >= 36, `${id} is ${width} x ${height}`);
+        }
+        ok(!(await page.locator('#sidebar').isVisible()));
+        await page.click('#sidebar-open');
+        ok(await page.locator('#new-chat').isVisible());
+        await page.keyboard.press('Escape');
+        await waitFor(async () => !(await page.locator('#sidebar').isVisible()));
+        await page.click('#sidebar-open');
+        await page.click('#new-chat');
+        await waitFor(async () => !(await page.locator('#sidebar').isVisible()));
+        same(await page.locator('.message').count(), 0);
+    },
+    { viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true },
+);
 
 /* ---- for everyone ---- */
 
@@ -524,40 +661,57 @@ async function findings(page) {
     for (const colorScheme of ['light', 'dark']) {
         await page.emulateMedia({ colorScheme });
         const { violations } = await page.evaluate(() => window.axe.run(document));
-        found.push(...violations.filter(({ impact }) => ['serious', 'critical'].includes(impact))
-            .map(({ id, nodes }) => `${colorScheme} ${id}: ${nodes.map((node) => node.html.slice(0, 90)).join('  ')}`));
+        found.push(
+            ...violations
+                .filter(({ impact }) => ['serious', 'critical'].includes(impact))
+                .map(
+                    ({ id, nodes }) =>
+                        `${colorScheme} ${id}: ${nodes.map((node) => node.html.slice(0, 90)).join('  ')}`,
+                ),
+        );
     }
     return found;
 }
 
-for (const [size, viewport] of [['desktop', { width: 1200, height: 800 }], ['phone', { width: 320, height: 640 }]]) {
-    both(`axe finds nothing serious on a ${size}`, async (page) => {
-        same(await findings(page), [], 'an empty page');
-        if (real) await say(page, QUESTION);
-        else for (const words of ['think and markdown', 'code', 'table', 'use a tool']) await say(page, words);
-        if (!real) await page.locator('.thinking summary').first().click();
-        same(await findings(page), [], 'a conversation');
-        await page.click('#show-settings');
-        same(await findings(page), [], 'settings');
-        await page.keyboard.press('Escape');
-        await page.focus('#prompt');
-        await page.keyboard.press('ArrowUp');
-        same(await findings(page), [], 'editing');
-        if (size === 'phone') {
-            await page.click('#sidebar-open');
-            await page.waitForTimeout(250);
-            same(await findings(page), [], 'the drawer');
-        }
-    }, { viewport, script: axe });
+for (const [size, viewport] of [
+    ['desktop', { width: 1200, height: 800 }],
+    ['phone', { width: 320, height: 640 }],
+]) {
+    both(
+        `axe finds nothing serious on a ${size}`,
+        async (page) => {
+            same(await findings(page), [], 'an empty page');
+            if (real) await say(page, QUESTION);
+            else for (const words of ['think and markdown', 'code', 'table', 'use a tool']) await say(page, words);
+            if (!real) await page.locator('.thinking summary').first().click();
+            same(await findings(page), [], 'a conversation');
+            await page.click('#show-settings');
+            same(await findings(page), [], 'settings');
+            await page.keyboard.press('Escape');
+            await page.focus('#prompt');
+            await page.keyboard.press('ArrowUp');
+            same(await findings(page), [], 'editing');
+            if (size === 'phone') {
+                await page.click('#sidebar-open');
+                await page.waitForTimeout(250);
+                same(await findings(page), [], 'the drawer');
+            }
+        },
+        { viewport, script: axe },
+    );
 }
 
-test('axe would find something', () => onPage(async (page) => {
-    await page.evaluate(() => {
-        document.querySelector('#send').removeAttribute('aria-label');
-        document.querySelector('#send').removeAttribute('title');
-    });
-    match((await findings(page)).join(' '), /button-name/);
-}, { script: axe }));
+test('axe would find something', () =>
+    onPage(
+        async (page) => {
+            await page.evaluate(() => {
+                document.querySelector('#send').removeAttribute('aria-label');
+                document.querySelector('#send').removeAttribute('title');
+            });
+            match((await findings(page)).join(' '), /button-name/);
+        },
+        { script: axe },
+    ));
 
 await start();
 await finish(options.only, 3);

@@ -29,7 +29,8 @@ function headers(more) {
 
 /* What the "error" object of an answer means. */
 export function errorOf(status, error, retryAfter) {
-    const message = (error && (error.message || (typeof error === 'string' && error))) || `The server answered ${status}.`;
+    const message =
+        (error && (error.message || (typeof error === 'string' && error))) || `The server answered ${status}.`;
     if (status === 401 || status === 403) return new ApiError('key', message, { status });
     if (status === 429 || status === 503) {
         const seconds = Number(retryAfter);
@@ -65,7 +66,11 @@ const quick = (path) => ask(path, { headers: headers(), signal: AbortSignal.time
 export const getModels = async () => (await quick('/v1/models')).json();
 export const getProps = async () => (await quick('/props')).json();
 export const getMetrics = async () => parseMetrics(await (await quick('/metrics')).text());
-export const isAlive = () => quick('/health').then(() => true, (error) => error.kind === 'busy');
+export const isAlive = () =>
+    quick('/health').then(
+        () => true,
+        (error) => error.kind === 'busy',
+    );
 
 /* Prometheus text: sums of all series of a name. */
 export function parseMetrics(text) {

@@ -15,7 +15,16 @@ import { Settings } from './settings.js';
 import { Sidebar } from './sidebar.js';
 import { Status } from './status.js';
 import { Store } from './store.js';
-import { addNode, chooseSibling, lastOf, missingResults, newConversation, parentOf, pathOf, titleFrom } from './tree.js';
+import {
+    addNode,
+    chooseSibling,
+    lastOf,
+    missingResults,
+    newConversation,
+    parentOf,
+    pathOf,
+    titleFrom,
+} from './tree.js';
 
 const SAVE_MS = 2000;
 const LOOK_AGAIN_MS = 3000;
@@ -84,7 +93,11 @@ class Chat {
 
     /* Looks for the server until it is back. */
     serverGone(error) {
-        this.showBanner(error.kind === 'busy' ? `${error.message} Asking again…` : 'The server does not answer. Looking for it again…');
+        this.showBanner(
+            error.kind === 'busy'
+                ? `${error.message} Asking again…`
+                : 'The server does not answer. Looking for it again…',
+        );
         clearTimeout(this.looking);
         this.looking = setTimeout(async () => {
             if (await isAlive()) this.meetServer();
@@ -244,7 +257,8 @@ class Chat {
     announce(node) {
         const end = { stopped: 'Stopped. ', failed: 'The answer failed. ' }[node.state] || '';
         const calls = node.calls.map((call) => `Calls ${call.name}.`).join(' ');
-        byId('announce').textContent = `${end}${node.error ? node.error.message : ''} ${plainText(node.content)} ${calls}`;
+        byId('announce').textContent =
+            `${end}${node.error ? node.error.message : ''} ${plainText(node.content)} ${calls}`;
     }
 
     stop() {
@@ -260,7 +274,13 @@ class Chat {
     edited(node, text) {
         const { role, callId, name } = node;
         const parent = parentOf(this.conversation, node);
-        this.answerTo(addNode(this.conversation, parent, role === 'tool' ? { role, content: text, callId, name } : { role, content: text }));
+        this.answerTo(
+            addNode(
+                this.conversation,
+                parent,
+                role === 'tool' ? { role, content: text, callId, name } : { role, content: text },
+            ),
+        );
     }
 
     /* Results are gathered until every call has one. */
@@ -275,7 +295,9 @@ class Chat {
 
     giveResult(call, content) {
         const last = lastOf(this.conversation);
-        this.answerTo(addNode(this.conversation, last, { role: 'tool', content, callId: call.id, name: call.name }));
+        this.answerTo(
+            addNode(this.conversation, last, { role: 'tool', content, callId: call.id, name: call.name }),
+        );
         this.follow.toEnd();
         byId('prompt').focus();
     }
@@ -322,11 +344,19 @@ class Chat {
                 this.views.set(node.id, view);
             }
             if (thread.children[i] !== view.element) thread.insertBefore(view.element, thread.children[i] || null);
-            view.update(generation && generation.node === node ? generation : null, this.placeOf(node), i === path.length - 1);
+            view.update(
+                generation && generation.node === node ? generation : null,
+                this.placeOf(node),
+                i === path.length - 1,
+            );
         });
         const last = lastOf(conversation);
         if (!generation && ['assistant', 'tool'].includes(last.role)) {
-            thread.append(...missingResults(conversation, last).map((call) => resultForm(call, (text) => this.giveResult(call, text))));
+            thread.append(
+                ...missingResults(conversation, last).map((call) =>
+                    resultForm(call, (text) => this.giveResult(call, text)),
+                ),
+            );
         }
         byId('welcome').hidden = path.length > 0;
         byId('title').textContent = conversation.title || 'New chat';
@@ -374,10 +404,20 @@ class Chat {
         const toast = el('div', { class: 'toast' }, el('span', null, text));
         const close = () => toast.remove();
         if (action) {
-            toast.append(el('button', { type: 'button', class: 'quiet', onclick: () => {
-                close();
-                onAction();
-            } }, action));
+            toast.append(
+                el(
+                    'button',
+                    {
+                        type: 'button',
+                        class: 'quiet',
+                        onclick: () => {
+                            close();
+                            onAction();
+                        },
+                    },
+                    action,
+                ),
+            );
         }
         byId('toasts').append(toast);
         setTimeout(close, TOAST_MS);

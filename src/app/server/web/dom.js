@@ -36,7 +36,8 @@ const PATHS = {
     redo: 'M19 12a7 7 0 1 1-2.2-5.1M19 4v4h-4',
     search: 'M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14M16 16l4.5 4.5',
     send: 'M12 19V5M6 11l6-6 6 6',
-    settings: 'M4 7h9M19 7h1M4 17h1M11 17h9M16 4.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5M8 14.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5',
+    settings:
+        'M4 7h9M19 7h1M4 17h1M11 17h9M16 4.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5M8 14.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5',
     screen: 'M4 5h16v11H4zM9 20h6M12 16v4',
     stop: 'M7.5 7.5h9v9h-9z',
     sun: 'M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8M12 3v1.5M12 19.5V21M3 12h1.5M19.5 12H21M5.6 5.6l1.1 1.1M17.3 17.3l1.1 1.1M18.4 5.6l-1.1 1.1M6.7 17.3l-1.1 1.1',
@@ -59,12 +60,17 @@ export function icon(name) {
 
 /* A button that shows only an icon; the label is its name and its tooltip. */
 export function iconButton(name, label, onclick, extra = {}) {
-    return el('button', { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick, ...extra }, icon(name));
+    return el(
+        'button',
+        { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick, ...extra },
+        icon(name),
+    );
 }
 
 /* Makes `old` look like `fresh` with the fewest changes, so that a selection, a scroll position
  * and the focus inside of a growing text survive.  Both have the same tag. */
 export function morph(old, fresh) {
+    if (old.isEqualNode(fresh)) return; /* the browser compares faster than what follows */
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) {
         if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -84,7 +90,9 @@ export function morph(old, fresh) {
 
 /* Whether a key means "send".  On a phone Enter is the only way to a new line. */
 export function isSend(event) {
-    return event.key === 'Enter' && !event.shiftKey && !event.isComposing && !matchMedia('(pointer: coarse)').matches;
+    return (
+        event.key === 'Enter' && !event.shiftKey && !event.isComposing && !matchMedia('(pointer: coarse)').matches
+    );
 }
 
 /* Copies text; the old way where the page is not on localhost or https. */

@@ -12,8 +12,11 @@ const TRIES_MAX = 20;
 /* The request for an answer: only what was set is sent, the rest is the server's. */
 export function requestFor(conversation, node, settings, model) {
     const body = {
-        model, messages: messagesFor(conversation, parentOf(conversation, node)), stream: true,
-        stream_options: { include_usage: true }, return_progress: true,
+        model,
+        messages: messagesFor(conversation, parentOf(conversation, node)),
+        stream: true,
+        stream_options: { include_usage: true },
+        return_progress: true,
     };
     for (const name of ['temperature', 'top_p', 'top_k', 'min_p', 'max_tokens', 'seed']) {
         if (Number.isFinite(settings[name])) body[name] = settings[name];
@@ -115,7 +118,8 @@ export class Generation {
     }
 
     endThinking() {
-        if (this.thinkingSince && !this.node.stats.thinkMs) this.node.stats.thinkMs = performance.now() - this.thinkingSince;
+        if (this.thinkingSince && !this.node.stats.thinkMs)
+            this.node.stats.thinkMs = performance.now() - this.thinkingSince;
     }
 
     takeCall(piece) {
@@ -156,4 +160,3 @@ function isJson(text) {
         return false;
     }
 }
-

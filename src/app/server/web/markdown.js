@@ -127,13 +127,17 @@ function fenceAt(lines, i) {
         body.push(unindent(lines[at++], indent.length));
     }
     const open = at >= lines.length;
-    return [{ type: 'code', language: info.trim().split(/\s+/)[0], text: body.join('\n'), open }, at + (open ? 0 : 1)];
+    return [
+        { type: 'code', language: info.trim().split(/\s+/)[0], text: body.join('\n'), open },
+        at + (open ? 0 : 1),
+    ];
 }
 
 function indentedAt(lines, i) {
     const body = [];
     let at = i;
-    while (at < lines.length && (isBlank(lines[at]) || indentOf(lines[at]) >= 4)) body.push(unindent(lines[at++], 4));
+    while (at < lines.length && (isBlank(lines[at]) || indentOf(lines[at]) >= 4))
+        body.push(unindent(lines[at++], 4));
     while (isBlank(body[body.length - 1])) {
         body.pop();
         at--;
@@ -155,7 +159,12 @@ function paragraphAt(lines, i) {
     return [{ type: 'paragraph', inline: parseInline(joined(lines, i, at)) }, at];
 }
 
-const joined = (lines, from, to) => lines.slice(from, to).map((line) => line.trimStart()).join('\n').trimEnd();
+const joined = (lines, from, to) =>
+    lines
+        .slice(from, to)
+        .map((line) => line.trimStart())
+        .join('\n')
+        .trimEnd();
 
 function quoteAt(lines, i, depth) {
     const inner = [];
@@ -184,7 +193,8 @@ function listAt(lines, i, depth) {
     let at = i;
     while (at < lines.length) {
         const start = lines[at].match(ITEM);
-        if (!start || kind(start[2]) !== kind(first[2]) || start[1].length > base + 1 || RULE.test(lines[at])) break;
+        if (!start || kind(start[2]) !== kind(first[2]) || start[1].length > base + 1 || RULE.test(lines[at]))
+            break;
         const [inner, next, blankInside] = itemAt(lines, at, start, base);
         items.push(itemOf(inner, depth));
         at = next;
@@ -291,8 +301,12 @@ function tableAt(lines, i) {
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', '#39': "'" };
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const DESTINATION = new RegExp(
-    '\\(\\s*(?:<([^<>\\n]*)>|((?:[^\\s()\\\\]|\\\\.|\\([^\\s()]*\\)){0,' + ADDRESS_MAX + '}))' +
-    '(?:\\s+(?:"(?:[^"\\\\]|\\\\.)*"|\'(?:[^\'\\\\]|\\\\.)*\'))?\\s*\\)', 'y');
+    '\\(\\s*(?:<([^<>\\n]*)>|((?:[^\\s()\\\\]|\\\\.|\\([^\\s()]*\\)){0,' +
+        ADDRESS_MAX +
+        '}))' +
+        '(?:\\s+(?:"(?:[^"\\\\]|\\\\.)*"|\'(?:[^\'\\\\]|\\\\.)*\'))?\\s*\\)',
+    'y',
+);
 const AUTOLINK = /<((?:https?:\/\/|mailto:)[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>/iy;
 const BARE = /https?:\/\/[^\s<>"'`\\|]{1,2048}/iy;
 const BREAK = /<br ?\/?>/iy;
@@ -363,7 +377,8 @@ function addCode(text, at, unclosed, add) {
     while (text[at + length] === '`') length++;
     const marks = '`'.repeat(length);
     let end = unclosed.has(length) ? -1 : text.indexOf(marks, at + length);
-    while (end >= 0 && text[end + length] === '`') { /* a longer run does not close it */
+    while (end >= 0 && text[end + length] === '`') {
+        /* a longer run does not close it */
         let past = end + length;
         while (text[past] === '`') past++;
         end = text.indexOf(marks, past);
@@ -439,7 +454,7 @@ function withoutLinks(inline) {
  * on one stack per mark with their place in the output, so that no pair costs a search. */
 function finished(nodes) {
     const out = [];
-    const stacks = { '*': [], '_': [], '~': [] };
+    const stacks = { '*': [], _: [], '~': [] };
     for (const node of nodes) {
         if (node.type !== 'run') {
             out.push(node);
@@ -493,16 +508,20 @@ function merged(nodes) {
 
 /* The words alone, for search and for screen readers. */
 export function plainText(text) {
-    const inlineText = (inline) => inline.map((node) => {
-        if (typeof node === 'string') return node;
-        if (node.type === 'break') return '\n';
-        return node.inline ? inlineText(node.inline) : node.text;
-    }).join('');
+    const inlineText = (inline) =>
+        inline
+            .map((node) => {
+                if (typeof node === 'string') return node;
+                if (node.type === 'break') return '\n';
+                return node.inline ? inlineText(node.inline) : node.text;
+            })
+            .join('');
     const blockText = (block) => {
         if (block.inline) return inlineText(block.inline);
         if (block.type === 'code') return block.text;
         if (block.type === 'quote') return block.blocks.map(blockText).join('\n');
-        if (block.type === 'list') return block.items.map((item) => item.blocks.map(blockText).join('\n')).join('\n');
+        if (block.type === 'list')
+            return block.items.map((item) => item.blocks.map(blockText).join('\n')).join('\n');
         if (block.type === 'table') {
             return [block.head, ...block.rows].map((row) => row.map(inlineText).join(', ')).join('\n');
         }

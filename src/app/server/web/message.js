@@ -16,8 +16,13 @@ export class MessageView {
         this.actions = actions;
         this.body = el('div', { class: 'body' });
         this.foot = el('div', { class: 'foot' });
-        this.element = el('article', { class: `message ${node.role}` },
-            el('h2', { class: 'unseen' }, NAMES[node.role]), this.body, this.foot);
+        this.element = el(
+            'article',
+            { class: `message ${node.role}` },
+            el('h2', { class: 'unseen' }, NAMES[node.role]),
+            this.body,
+            this.foot,
+        );
         if (node.role === 'assistant') this.buildAnswer();
     }
 
@@ -25,8 +30,12 @@ export class MessageView {
         this.wait = el('div', { class: 'wait', hidden: true });
         this.thoughts = el('div', { class: 'prose thoughts' });
         this.thinkingLabel = el('span');
-        this.thinking = el('details', { class: 'thinking', hidden: true, ontoggle: () => this.showThoughts() },
-            el('summary', null, icon('forward'), this.thinkingLabel), this.thoughts);
+        this.thinking = el(
+            'details',
+            { class: 'thinking', hidden: true, ontoggle: () => this.showThoughts() },
+            el('summary', null, icon('forward'), this.thinkingLabel),
+            this.thoughts,
+        );
         this.prose = el('div', { class: 'prose' });
         this.calls = el('div', { class: 'calls' });
         this.trouble = el('div', { class: 'trouble', hidden: true });
@@ -51,9 +60,18 @@ export class MessageView {
         if (this.shown === node.content) return;
         this.shown = node.content;
         if (node.role === 'tool') {
-            this.body.replaceChildren(el('div', { class: 'call result' },
-                el('div', { class: 'call-head' }, icon('check'), el('span', null, `Result of ${node.name}`)),
-                el('pre', { tabindex: '0', role: 'region', 'aria-label': `Result of ${node.name}` }, pretty(node.content))));
+            this.body.replaceChildren(
+                el(
+                    'div',
+                    { class: 'call result' },
+                    el('div', { class: 'call-head' }, icon('check'), el('span', null, `Result of ${node.name}`)),
+                    el(
+                        'pre',
+                        { tabindex: '0', role: 'region', 'aria-label': `Result of ${node.name}` },
+                        pretty(node.content),
+                    ),
+                ),
+            );
         } else {
             this.body.replaceChildren(el('div', { class: 'said' }, node.content));
         }
@@ -90,7 +108,7 @@ export class MessageView {
             const fresh = processed - cache;
             this.bar.max = Math.max(1, total);
             this.bar.value = processed;
-            const left = ms > 500 && fresh > 0 ? `, ${seconds(ms / fresh * (total - processed))} left` : '';
+            const left = ms > 500 && fresh > 0 ? `, ${seconds((ms / fresh) * (total - processed))} left` : '';
             this.waitLabel.textContent = `Reading ${count(processed)} of ${count(total)} tokens${left}`;
         }
     }
@@ -101,10 +119,16 @@ export class MessageView {
             this.bar = el('progress', { 'aria-label': 'Reading the prompt' });
             this.wait.replaceChildren(this.bar, this.waitLabel);
         } else if (phase === 'busy') {
-            const now = el('button', { type: 'button', class: 'quiet', onclick: () => this.generation.retryNow() }, 'Try now');
+            const now = el(
+                'button',
+                { type: 'button', class: 'quiet', onclick: () => this.generation.retryNow() },
+                'Try now',
+            );
             this.wait.replaceChildren(icon('warning'), this.waitLabel, now);
         } else {
-            this.wait.replaceChildren(el('span', { class: 'dots', role: 'img', 'aria-label': 'Waiting' }, el('i'), el('i'), el('i')));
+            this.wait.replaceChildren(
+                el('span', { class: 'dots', role: 'img', 'aria-label': 'Waiting' }, el('i'), el('i'), el('i')),
+            );
         }
     }
 
@@ -112,7 +136,11 @@ export class MessageView {
         const { stats } = this.node;
         const live = generation && generation.phase === 'thinking';
         const ms = live ? performance.now() - generation.thinkingSince : stats.thinkMs;
-        const label = live ? `Thinking… ${Math.round(ms / 1000)} s` : ms > 1000 ? `Thought for ${seconds(ms)}` : 'Thought for a moment';
+        const label = live
+            ? `Thinking… ${Math.floor(ms / 1000)} s`
+            : ms > 1000
+              ? `Thought for ${seconds(ms)}`
+              : 'Thought for a moment';
         if (this.thinkingLabel.textContent !== label) this.thinkingLabel.textContent = label;
         this.thinking.classList.toggle('live', Boolean(live));
         this.showThoughts();
@@ -129,9 +157,25 @@ export class MessageView {
         const look = JSON.stringify(node.calls || []);
         if (look === this.callsLook) return;
         this.callsLook = look;
-        this.calls.replaceChildren(...(node.calls || []).map((call) => el('div', { class: 'call' },
-            el('div', { class: 'call-head' }, icon('tool'), el('span', { class: 'call-name' }, call.name || '…')),
-            el('pre', { tabindex: '0', role: 'region', 'aria-label': `Arguments of ${call.name}` }, pretty(call.arguments)))));
+        this.calls.replaceChildren(
+            ...(node.calls || []).map((call) =>
+                el(
+                    'div',
+                    { class: 'call' },
+                    el(
+                        'div',
+                        { class: 'call-head' },
+                        icon('tool'),
+                        el('span', { class: 'call-name' }, call.name || '…'),
+                    ),
+                    el(
+                        'pre',
+                        { tabindex: '0', role: 'region', 'aria-label': `Arguments of ${call.name}` },
+                        pretty(call.arguments),
+                    ),
+                ),
+            ),
+        );
     }
 
     updateTrouble() {
@@ -141,15 +185,20 @@ export class MessageView {
         if (!notice || notice.text === this.troubleText) return;
         this.troubleText = notice.text;
         this.trouble.className = `trouble ${notice.grave ? 'grave' : ''}`;
-        const again = notice.again && el('button', { type: 'button', class: 'quiet', onclick: () => this.actions.again(node) }, 'Try again');
-        this.trouble.replaceChildren(...[notice.grave && icon('warning'), el('span', null, notice.text), again].filter(Boolean));
+        const again =
+            notice.again &&
+            el('button', { type: 'button', class: 'quiet', onclick: () => this.actions.again(node) }, 'Try again');
+        this.trouble.replaceChildren(
+            ...[notice.grave && icon('warning'), el('span', null, notice.text), again].filter(Boolean),
+        );
     }
 
     /* ---- what stands under a message ---- */
 
     updateFoot(siblings, isLast) {
         const { node, actions } = this;
-        const focused = this.foot.contains(document.activeElement) && document.activeElement.getAttribute('aria-label');
+        const focused =
+            this.foot.contains(document.activeElement) && document.activeElement.getAttribute('aria-label');
         const running = Boolean(this.generation);
         const parts = [];
         if (siblings[1] > 1) parts.push(this.branches(siblings));
@@ -161,16 +210,21 @@ export class MessageView {
         if (node.role === 'assistant' && !running) parts.push(this.stats());
         this.foot.replaceChildren(...parts.filter(Boolean));
         this.foot.classList.toggle('kept', isLast || siblings[1] > 1);
-        const same = focused && [...this.foot.querySelectorAll('button')].find((b) => b.getAttribute('aria-label') === focused);
+        const same =
+            focused &&
+            [...this.foot.querySelectorAll('button')].find((b) => b.getAttribute('aria-label') === focused);
         if (same) same.focus();
     }
 
     branches([place, n]) {
         const { node, actions } = this;
-        return el('span', { class: 'branches', role: 'group', 'aria-label': 'Versions' },
+        return el(
+            'span',
+            { class: 'branches', role: 'group', 'aria-label': 'Versions' },
             iconButton('back', 'Version before', () => actions.choose(node, -1), { disabled: place === 0 }),
             el('span', { class: 'branch-count' }, `${place + 1}/${n}`),
-            iconButton('forward', 'Version after', () => actions.choose(node, 1), { disabled: place === n - 1 }));
+            iconButton('forward', 'Version after', () => actions.choose(node, 1), { disabled: place === n - 1 }),
+        );
     }
 
     stats() {
@@ -217,10 +271,17 @@ export class MessageView {
         });
         this.element.classList.add('editing');
         this.foot.hidden = true;
-        this.body.replaceChildren(box, el('div', { class: 'buttons' },
-            el('small', null, 'Makes a new version; this one stays.'), el('span', { class: 'gap' }),
-            el('button', { type: 'button', class: 'quiet', onclick: cancel }, 'Cancel'),
-            el('button', { type: 'button', class: 'primary', onclick: save }, 'Send')));
+        this.body.replaceChildren(
+            box,
+            el(
+                'div',
+                { class: 'buttons' },
+                el('small', null, 'Makes a new version; this one stays.'),
+                el('span', { class: 'gap' }),
+                el('button', { type: 'button', class: 'quiet', onclick: cancel }, 'Cancel'),
+                el('button', { type: 'button', class: 'primary', onclick: save }, 'Send'),
+            ),
+        );
         box.focus();
     }
 }
@@ -230,11 +291,16 @@ function noticeOf(node) {
     if (node.state === 'failed' && node.error) {
         const { kind, message, nPrompt, nCtx } = node.error;
         if (kind !== 'full') return { grave: true, again: true, text: message };
-        const counts = nPrompt && nCtx ? `It has ${count(nPrompt)} tokens and the model can take ${count(nCtx)}. ` : '';
-        return { grave: true, text: `This conversation is too long. ${counts}Edit an earlier message or start a new chat.` };
+        const counts =
+            nPrompt && nCtx ? `It has ${count(nPrompt)} tokens and the model can take ${count(nCtx)}. ` : '';
+        return {
+            grave: true,
+            text: `This conversation is too long. ${counts}Edit an earlier message or start a new chat.`,
+        };
     }
     if (node.state === 'stopped') return { text: 'Stopped' };
-    if (node.state === 'done' && node.stats && node.stats.finish === 'length') return { text: 'Stopped at the limit of tokens' };
+    if (node.state === 'done' && node.stats && node.stats.finish === 'length')
+        return { text: 'Stopped at the limit of tokens' };
     return null;
 }
 
@@ -261,7 +327,12 @@ export async function copied(button, text) {
 
 /* Where the reader gives what a tool would have answered. */
 export function resultForm(call, onResult) {
-    const box = el('textarea', { rows: '2', class: 'mono', 'aria-label': `Result of ${call.name}`, placeholder: 'What the tool answers' });
+    const box = el('textarea', {
+        rows: '2',
+        class: 'mono',
+        'aria-label': `Result of ${call.name}`,
+        placeholder: 'What the tool answers',
+    });
     const send = (event) => {
         event.preventDefault();
         onResult(box.value);
@@ -269,8 +340,16 @@ export function resultForm(call, onResult) {
     box.addEventListener('keydown', (event) => {
         if (isSend(event)) send(event);
     });
-    return el('form', { class: 'call asks', onsubmit: send },
+    return el(
+        'form',
+        { class: 'call asks', onsubmit: send },
         el('div', { class: 'call-head' }, icon('tool'), el('span', null, 'Result of ', el('b', null, call.name))),
         box,
-        el('div', { class: 'buttons' }, el('span', { class: 'gap' }), el('button', { type: 'submit', class: 'primary' }, 'Send result')));
+        el(
+            'div',
+            { class: 'buttons' },
+            el('span', { class: 'gap' }),
+            el('button', { type: 'submit', class: 'primary' }, 'Send result'),
+        ),
+    );
 }

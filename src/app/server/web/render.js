@@ -23,30 +23,59 @@ function inlineNodes(inline) {
 
 function codeNode(block) {
     const label = block.language || 'text';
-    const copy = el('button', { type: 'button', class: 'copy', 'aria-label': 'Copy code' }, icon('copy'), el('span', null, 'Copy'));
-    return el('div', { class: 'code' },
+    const copy = el(
+        'button',
+        { type: 'button', class: 'copy', 'aria-label': 'Copy code' },
+        icon('copy'),
+        el('span', null, 'Copy'),
+    );
+    return el(
+        'div',
+        { class: 'code' },
         el('div', { class: 'code-head' }, el('span', { class: 'code-language' }, label), copy),
-        el('pre', { tabindex: '0', role: 'region', 'aria-label': `Code, ${label}` }, el('code', null, block.text)));
+        el('pre', { tabindex: '0', role: 'region', 'aria-label': `Code, ${label}` }, el('code', null, block.text)),
+    );
 }
 
 function tableNode(block) {
-    const row = (cells, tag) => el('tr', null, cells.map((cell, i) => {
-        const scope = tag === 'th' ? 'col' : null;
-        return el(tag, { class: `to-${block.align[i]}`, scope }, inlineNodes(cell));
-    }));
-    return el('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' },
-        el('table', null,
+    const row = (cells, tag) =>
+        el(
+            'tr',
+            null,
+            cells.map((cell, i) => {
+                const scope = tag === 'th' ? 'col' : null;
+                return el(tag, { class: `to-${block.align[i]}`, scope }, inlineNodes(cell));
+            }),
+        );
+    return el(
+        'div',
+        { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' },
+        el(
+            'table',
+            null,
             el('thead', null, row(block.head, 'th')),
-            el('tbody', null, block.rows.map((cells) => row(cells, 'td')))));
+            el(
+                'tbody',
+                null,
+                block.rows.map((cells) => row(cells, 'td')),
+            ),
+        ),
+    );
 }
 
 function listNode(block) {
     const items = block.items.map((item) => {
         const [first, ...rest] = item.blocks;
         const tight = !block.loose && first && first.type === 'paragraph';
-        const box = item.checked === null ? null : el('input', {
-            type: 'checkbox', disabled: true, checked: item.checked, 'aria-label': item.checked ? 'done' : 'open',
-        });
+        const box =
+            item.checked === null
+                ? null
+                : el('input', {
+                      type: 'checkbox',
+                      disabled: true,
+                      checked: item.checked,
+                      'aria-label': item.checked ? 'done' : 'open',
+                  });
         const body = tight ? [...inlineNodes(first.inline), ...rest.map(blockNode)] : item.blocks.map(blockNode);
         return el('li', { class: box ? 'task' : null }, box, body);
     });
@@ -56,13 +85,24 @@ function listNode(block) {
 /* Headings of a text begin below those of the page and of the message. */
 function blockNode(block) {
     switch (block.type) {
-    case 'heading': return el(`h${Math.min(6, block.level + 2)}`, { class: `level-${block.level}` }, inlineNodes(block.inline));
-    case 'code': return codeNode(block);
-    case 'table': return tableNode(block);
-    case 'list': return listNode(block);
-    case 'quote': return el('blockquote', null, block.blocks.map(blockNode));
-    case 'rule': return el('hr');
-    default: return el('p', null, inlineNodes(block.inline));
+        case 'heading':
+            return el(
+                `h${Math.min(6, block.level + 2)}`,
+                { class: `level-${block.level}` },
+                inlineNodes(block.inline),
+            );
+        case 'code':
+            return codeNode(block);
+        case 'table':
+            return tableNode(block);
+        case 'list':
+            return listNode(block);
+        case 'quote':
+            return el('blockquote', null, block.blocks.map(blockNode));
+        case 'rule':
+            return el('hr');
+        default:
+            return el('p', null, inlineNodes(block.inline));
     }
 }
 

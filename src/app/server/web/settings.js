@@ -19,7 +19,10 @@ function load() {
 export class Settings {
     constructor(onSystem) {
         const raw = load();
-        this.values = { system: String(raw.system || ''), thinking: ['on', 'off'].includes(raw.thinking) ? raw.thinking : '' };
+        this.values = {
+            system: String(raw.system || ''),
+            thinking: ['on', 'off'].includes(raw.thinking) ? raw.thinking : '',
+        };
         for (const name of NUMBERS) if (Number.isFinite(raw[name])) this.values[name] = raw[name];
         this.values.tools = Array.isArray(raw.tools) ? raw.tools : [];
         this.dialog = byId('settings');
@@ -29,14 +32,18 @@ export class Settings {
             event.preventDefault();
             this.save();
         });
-        byId('settings-defaults').addEventListener('click', () => this.fill({ system: '', thinking: '', tools: [] }));
+        byId('settings-defaults').addEventListener('click', () =>
+            this.fill({ system: '', thinking: '', tools: [] }),
+        );
     }
 
     /* What the server does when nothing is said, for the fields to show. */
     showDefaults(defaults) {
         for (const name of NUMBERS) {
             const value = defaults[name];
-            this.form.elements[name].placeholder = Number.isFinite(value) ? String(+value.toPrecision(4)) : 'Default';
+            this.form.elements[name].placeholder = Number.isFinite(value)
+                ? String(+value.toPrecision(4))
+                : 'Default';
         }
         this.form.elements.seed.placeholder = 'Random';
     }

@@ -35,8 +35,13 @@ export class Sidebar {
         }
         const list = byId('conversations');
         const focused = document.activeElement && document.activeElement.dataset.focus;
-        list.replaceChildren(...parts.map(([name, items]) => el('section', null, el('h2', null, name), el('ul', null, items))));
-        if (!heads.length) list.append(el('p', { class: 'none' }, this.found ? 'Nothing found' : 'Conversations stay in this browser.'));
+        list.replaceChildren(
+            ...parts.map(([name, items]) => el('section', null, el('h2', null, name), el('ul', null, items))),
+        );
+        if (!heads.length)
+            list.append(
+                el('p', { class: 'none' }, this.found ? 'Nothing found' : 'Conversations stay in this browser.'),
+            );
         const same = focused && list.querySelector(`[data-focus="${focused}"]`);
         if (same) same.focus();
     }
@@ -44,16 +49,27 @@ export class Sidebar {
     item({ id, title }) {
         const name = title || 'New chat';
         const current = id === this.actions.currentId();
-        return el('li', { class: [current && 'current', this.actions.isRunning(id) && 'busy'].filter(Boolean).join(' ') },
-            el('button', {
-                type: 'button', class: 'open', 'data-focus': id, 'aria-current': current ? 'page' : null, title: name,
-                onclick: () => {
-                    this.closeDrawer();
-                    this.actions.open(id);
+        return el(
+            'li',
+            { class: [current && 'current', this.actions.isRunning(id) && 'busy'].filter(Boolean).join(' ') },
+            el(
+                'button',
+                {
+                    type: 'button',
+                    class: 'open',
+                    'data-focus': id,
+                    'aria-current': current ? 'page' : null,
+                    title: name,
+                    onclick: () => {
+                        this.closeDrawer();
+                        this.actions.open(id);
+                    },
                 },
-            }, name),
+                name,
+            ),
             iconButton('edit', `Rename ${name}`, () => this.askTitle(id, name)),
-            iconButton('trash', `Delete ${name}`, () => this.remove(id)));
+            iconButton('trash', `Delete ${name}`, () => this.remove(id)),
+        );
     }
 
     searchSoon() {
@@ -113,10 +129,13 @@ export class Sidebar {
         try {
             if (file.size > IMPORT_BYTES_MAX) throw new Error('it is larger than 100 MB');
             const raw = JSON.parse(await file.text());
-            if (raw.format !== 'moxie-conversations' || !Array.isArray(raw.conversations)) throw new Error('it was not exported here');
+            if (raw.format !== 'moxie-conversations' || !Array.isArray(raw.conversations))
+                throw new Error('it was not exported here');
             this.actions.toast(await this.importAll(raw.conversations.map(checkedConversation)));
         } catch (error) {
-            this.actions.toast(`${file.name} was not imported: ${error instanceof SyntaxError ? 'it is not JSON' : error.message}.`);
+            this.actions.toast(
+                `${file.name} was not imported: ${error instanceof SyntaxError ? 'it is not JSON' : error.message}.`,
+            );
         }
     }
 

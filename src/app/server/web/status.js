@@ -54,14 +54,18 @@ export class Status {
 
     /* Hits are counted since the answer began, or since the server did when none runs. */
     showMetrics(sums) {
-        const now = { hits: sums.get('moxie_expert_cache_hits_total'), misses: sums.get('moxie_expert_cache_misses_total') };
+        const now = {
+            hits: sums.get('moxie_expert_cache_hits_total'),
+            misses: sums.get('moxie_expert_cache_misses_total'),
+        };
         if (now.hits !== undefined && now.misses !== undefined) {
             if (!this.isRunning()) this.before = null;
             else if (!this.before) this.before = now;
             const since = this.before || { hits: 0, misses: 0 };
             const hits = now.hits - since.hits;
             const asked = hits + now.misses - since.misses;
-            if (asked > 0) this.show('experts', percent(hits / asked), 'Experts that were in memory when asked for');
+            if (asked > 0)
+                this.show('experts', percent(hits / asked), 'Experts that were in memory when asked for');
         }
         const memory = sums.get('process_resident_memory_bytes');
         if (memory) this.show('memory', bytes(memory), 'Memory of the server');

@@ -8,10 +8,11 @@
 
 const KEPT_MAX = 1000;
 
-const wait = (request) => new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-});
+const wait = (request) =>
+    new Promise((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+    });
 
 export class Store {
     lasting = true;
@@ -40,7 +41,8 @@ export class Store {
 
     /* Newest first. */
     async list() {
-        const heads = this.lasting ? await wait(this.transaction('readonly')[0].getAll())
+        const heads = this.lasting
+            ? await wait(this.transaction('readonly')[0].getAll())
             : [...this.memory.values()].map(headOf);
         return heads.sort((a, b) => b.updated - a.updated);
     }
@@ -118,7 +120,8 @@ export class Store {
 
 const headOf = ({ id, title, updated }) => ({ id, title, updated });
 
-const committed = (change) => new Promise((resolve, reject) => {
-    change.oncomplete = resolve;
-    change.onabort = () => reject(change.error);
-});
+const committed = (change) =>
+    new Promise((resolve, reject) => {
+        change.oncomplete = resolve;
+        change.onabort = () => reject(change.error);
+    });

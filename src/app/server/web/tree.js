@@ -27,7 +27,15 @@ export function newConversation(system) {
 }
 
 export function addNode(conversation, parent, fields) {
-    const node = { id: newId(), parent: parent.id, children: [], chosen: null, content: '', created: Date.now(), ...fields };
+    const node = {
+        id: newId(),
+        parent: parent.id,
+        children: [],
+        chosen: null,
+        content: '',
+        created: Date.now(),
+        ...fields,
+    };
     conversation.nodes[node.id] = node;
     parent.children.push(node.id);
     parent.chosen = node.id;
@@ -88,7 +96,9 @@ function assistantMessage(node) {
     if (node.reasoning) message.reasoning_content = node.reasoning;
     if (node.calls && node.calls.length) {
         message.tool_calls = node.calls.map((call) => ({
-            id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments },
+            id: call.id,
+            type: 'function',
+            function: { name: call.name, arguments: call.arguments },
         }));
     }
     return message;
@@ -110,20 +120,29 @@ const number = (value) => (Number.isFinite(value) ? value : 0);
 function checkedNode(raw, id, ids) {
     const children = Array.isArray(raw.children) ? raw.children.filter((child) => ids.has(child)) : [];
     const node = {
-        id, parent: text(raw.parent) || null, children, chosen: children.includes(raw.chosen) ? raw.chosen : children[0] || null,
-        role: raw.role, content: text(raw.content), created: number(raw.created),
+        id,
+        parent: text(raw.parent) || null,
+        children,
+        chosen: children.includes(raw.chosen) ? raw.chosen : children[0] || null,
+        role: raw.role,
+        content: text(raw.content),
+        created: number(raw.created),
     };
-    if (!ROLES.includes(node.role) || (node.role === 'root') !== (id === 'root')) throw new Error('a message has no known role');
+    if (!ROLES.includes(node.role) || (node.role === 'root') !== (id === 'root'))
+        throw new Error('a message has no known role');
     if (node.role === 'tool') Object.assign(node, { callId: text(raw.callId), name: text(raw.name) });
     if (node.role === 'assistant') {
         node.reasoning = text(raw.reasoning);
         node.state = STATES.includes(raw.state) ? raw.state : 'stopped';
         node.calls = (Array.isArray(raw.calls) ? raw.calls : []).map((call) => ({
-            id: text(call.id), name: text(call.name), arguments: text(call.arguments),
+            id: text(call.id),
+            name: text(call.name),
+            arguments: text(call.arguments),
         }));
         node.stats = {};
         for (const [name, value] of Object.entries(raw.stats || {})) {
-            if (Number.isFinite(value) || name === 'finish') node.stats[name] = name === 'finish' ? text(value) : value;
+            if (Number.isFinite(value) || name === 'finish')
+                node.stats[name] = name === 'finish' ? text(value) : value;
         }
         if (raw.error) node.error = { kind: text(raw.error.kind), message: text(raw.error.message) };
     }
@@ -143,15 +162,26 @@ export function checkedConversation(raw) {
     while (queue.length) {
         const node = nodes[queue.pop()];
         for (const child of node.children) {
-            if (seen.has(child) || nodes[child].parent !== node.id) throw new Error('its messages do not form a tree');
+            if (seen.has(child) || nodes[child].parent !== node.id)
+                throw new Error('its messages do not form a tree');
             seen.add(child);
             queue.push(child);
         }
     }
     for (const id of ids) if (!seen.has(id)) delete nodes[id];
-    const title = text(raw.title) || titleFrom(Object.values(nodes).map((node) => node.content).join(' '));
+    const title =
+        text(raw.title) ||
+        titleFrom(
+            Object.values(nodes)
+                .map((node) => node.content)
+                .join(' '),
+        );
     return {
-        id: /^\w{6,40}$/.test(raw.id) ? raw.id : newId(), title: title.slice(0, 200), created: number(raw.created),
-        updated: number(raw.updated), system: text(raw.system), nodes,
+        id: /^\w{6,40}$/.test(raw.id) ? raw.id : newId(),
+        title: title.slice(0, 200),
+        created: number(raw.created),
+        updated: number(raw.updated),
+        system: text(raw.system),
+        nodes,
     };
 }
