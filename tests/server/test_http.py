@@ -205,7 +205,7 @@ def test_readers_that_stop():
         assert s.until(lambda: s.metric("num_requests_running") == 1)
         assert s.until(s.idle, 60), "it is still at work"
         assert s.chat()[0] == 200
-        assert "finish=cancelled" in s.errors()
+        assert s.until(lambda: "finish=cancelled" in s.errors())
         print(f"         given up after {time.monotonic() - started:.1f} s")
         stuck.close()
 

@@ -108,8 +108,9 @@ def test_signals():
         log = Path(folder) / "log"
         s = Server("--log-file", log, "--log-json")
         s.chat(model="gpt-4")
+        assert s.until(lambda: log.read_text().count("\n") == 1)
         line = json.loads(log.read_text().splitlines()[-1])
-        assert line["status"] == 200 and line["reply"] == 8 and line["finish"] == "stop" and line["asked_for"] == "gpt-4" and line["path"] == "/v1/chat/completions"
+        assert line["status"] == 200 and line["reply"] == 8 and line["finish"] == "stop" and line["asked_for"] == "gpt-4" and line["path"] == "/v1/chat/completions", line
         for key in ["time", "id", "total_s", "prompt", "reused", "queue_s", "prefill_s", "decode_s"]:
             assert key in line, line
         log.rename(Path(folder) / "log.1")

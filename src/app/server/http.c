@@ -112,10 +112,16 @@ static void tell_gone(mox_http_call *c)
     if (tell) tell(c->user);
 }
 
+/* Everything has been handed to the network: a client that hangs up now has what it wanted. */
+static bool is_delivered(const mox_http_call *c)
+{
+    return c->streaming ? c->ended && c->sent == c->out.w.n : c->answered;
+}
+
 void mox_http_lose(mox_http_call *c)
 {
     pthread_mutex_lock(&c->lock);
-    c->gone = true;
+    if (!is_delivered(c)) c->gone = true;
     mox_http_wake(c);
     pthread_mutex_unlock(&c->lock);
     tell_gone(c);
@@ -474,7 +480,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     c->connection = NULL;
     c->conn = NULL;
     c->suspended = false;
-    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK) c->gone = true;
+    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK && !(c->streaming && is_delivered(c))) c->gone = true;
     pthread_mutex_unlock(&c->lock);
     tell_gone(c);
     pthread_mutex_lock(&h->lock);
