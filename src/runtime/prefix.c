@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/size.h"
 #include "runtime/prefix_tree.h"
+#include "runtime/state_dir.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 struct mox_prefix {
     mox_context *c;
     mox_tree tree;
+    mox_state_dir *dir; /* NULL: there is none */
     int64_t max_bytes; /* INT64_MAX: no limit */
     int64_t n_hits, n_misses, n_reused;
 };
@@ -22,7 +24,7 @@ struct mox_prefix {
 static bool give_up(void *user, mox_share_kind kind)
 {
     mox_prefix *p = user;
-    return mox_tree_give_up(&p->tree, kind);
+    return mox_tree_give_up(&p->tree, kind) || (p->dir && mox_state_dir_let_go(p->dir));
 }
 
 mox_status mox_prefix_create(mox_prefix **out, mox_context *c, const mox_prefix_opts *opts, mox_err *err)
@@ -35,8 +37,10 @@ mox_status mox_prefix_create(mox_prefix **out, mox_context *c, const mox_prefix_
     if (!p) return mox_fail_memory(err, sizeof *p, "kept prefixes");
     p->c = c;
     p->max_bytes = max > 0 ? max : INT64_MAX;
-    const mox_status status = mox_tree_init(&p->tree, c, err);
+    mox_status status = mox_tree_init(&p->tree, c, err);
+    if (status == MOX_OK && opts && opts->state_dir) status = mox_state_dir_open(&p->dir, c, opts, err);
     if (status != MOX_OK) {
+        mox_tree_deinit(&p->tree);
         mox_free(p);
         return status;
     }
@@ -50,10 +54,18 @@ void mox_prefix_destroy(mox_prefix **prefix)
 {
     mox_prefix *p = *prefix;
     if (!p) return;
+    mox_state_dir_close(&p->dir, &p->tree);
     p->c->reclaim = NULL;
     mox_tree_deinit(&p->tree);
     mox_free(p);
     *prefix = NULL;
+}
+
+/* After each change. */
+static void tend(mox_prefix *p)
+{
+    if (p->dir) mox_state_dir_tend(p->dir, &p->tree); /* first: what is too much for the memory may be on disk */
+    while (mox_tree_bytes(&p->tree) > p->max_bytes && mox_tree_shrink(&p->tree)) {}
 }
 
 /* ---- adopting ---- */
@@ -77,11 +89,14 @@ int64_t mox_prefix_adopt(mox_prefix *p, mox_seq *s, const int32_t *tokens, int64
     mox_tree_match m;
     p->tree.clock++;
     mox_tree_find(&p->tree, tokens, n, limit, &m);
+    if (p->dir && m.at < limit && mox_state_dir_load(p->dir, &p->tree, tokens, n, limit, &m))
+        mox_tree_find(&p->tree, tokens, n, limit, &m);
     mox_tree_lend(&p->tree, &m, tokens, s);
     p->n_hits += m.at > 0;
     p->n_misses += m.at == 0;
     p->n_reused += m.at;
     say_why(&m, n, why, why_size);
+    tend(p);
     return m.at;
 }
 
@@ -122,7 +137,7 @@ void mox_prefix_keep(mox_prefix *p, mox_seq *s)
     keep_path(p, s, last);
     if (last != MOX_NONE) mox_share_drop(c, MOX_SHARE_STATES, last);
     mox_seq_reset(s);
-    while (mox_tree_bytes(&p->tree) > p->max_bytes && mox_tree_shrink(&p->tree)) {}
+    tend(p);
 }
 
 void mox_prefix_get_stats(const mox_prefix *p, mox_prefix_stats *out)

@@ -274,6 +274,7 @@ static void add_node(mox_tree *t, int32_t parent, int32_t page, const int32_t *t
     link_behind(t->order[MOX_SHARE_PAGES], parent == MOX_NONE ? head_of(t, MOX_SHARE_PAGES) : parent, page);
     t->order[MOX_SHARE_PAGES][page].used = parent == MOX_NONE ? t->clock : t->order[MOX_SHARE_PAGES][parent].used;
     t->n_nodes++;
+    t->grown = true;
 }
 
 /* The states of a page that is the beginning of another go over to that. */
@@ -340,11 +341,12 @@ bool mox_tree_next_state(const mox_tree *t, int32_t node, int32_t *state, int64_
     return true;
 }
 
-int32_t mox_tree_unmarked(const mox_tree *t, int64_t min)
+int32_t mox_tree_unmarked(mox_tree *t, int64_t min)
 {
     const int32_t head = head_of(t, MOX_SHARE_PAGES);
-    for (int32_t i = t->order[MOX_SHARE_PAGES][head].older; i != head; i = t->order[MOX_SHARE_PAGES][i].older)
+    for (int32_t i = t->grown ? t->order[MOX_SHARE_PAGES][head].older : head; i != head; i = t->order[MOX_SHARE_PAGES][i].older)
         if (t->nodes[i].child == MOX_NONE && !t->nodes[i].marked && mox_tree_end(t, i) >= min) return i;
+    t->grown = false;
     return MOX_NONE;
 }
 

@@ -34,6 +34,7 @@ typedef struct mox_tree {
     int32_t first;          /* child of the root */
     int64_t n_nodes, n_states, n_leaves;
     int64_t n_given_up;     /* pages, so far */
+    bool grown;             /* since there was nothing unmarked */
     int64_t clock;          /* the owner's: things that are used now get its value */
     uint64_t lost[MOX_TREE_LOST]; /* paths of full pages that were given up lately */
     int64_t n_lost;
@@ -84,7 +85,7 @@ const int32_t *mox_tree_tokens(const mox_tree *t, int32_t node, int64_t *n);
 /* States of the node, the last first: *state MOX_NONE begins, and ends. */
 bool mox_tree_next_state(const mox_tree *t, int32_t node, int32_t *state, int64_t *at);
 /* The newest leaf that has not been marked since it was added, of at least min tokens; MOX_NONE: none. */
-int32_t mox_tree_unmarked(const mox_tree *t, int64_t min);
+int32_t mox_tree_unmarked(mox_tree *t, int64_t min);
 void mox_tree_mark(mox_tree *t, int32_t node);
 
 #endif

@@ -21,6 +21,7 @@ parser_of() {
     safetensors) echo src/format/safetensors.c ;;
     reply) (cd "$root" && ls src/text/reply*.c src/text/json_follow.c) ;;
     split) echo src/text/scan.c ;;
+    state) echo src/runtime/state_file.c ;;
     template) (cd "$root" && ls src/text/template*.c src/text/region.c) ;;
     tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/base/json_reader.c ;;
     *) echo "no parser is known for target $1" >&2; return 1 ;;
