@@ -7,6 +7,7 @@
 #include "text/grammar.h"
 
 #include "base/alloc.h"
+#include "text/grammar_step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,12 +139,12 @@ uint32_t mox_gb_string(mox_gb *b, const mox_gstring *s, uint32_t next)
     mox_gstring *slot = grow(b, &b->g->strings, b->g->n_strings, sizeof *s);
     if (!slot) return 0;
     *slot = *s;
-    const uint32_t index = b->g->n_strings++;
-    if (s->dfa && s->dfa->start == MOX_DFA_DEAD) return 0;
-    if (s->max < s->min) return 0;
-    if (s->dfa && s->max != MOX_GRAMMAR_NO_MAX)
-        b->status = mox_dfa_reach(&b->g->memory, s->dfa, s->min, s->max, &b->work, &slot->reach, b->err);
-    return add_node(b, MOX_G_STRING, index, next);
+    if (s->dfa && s->dfa->start != MOX_DFA_DEAD && s->max != MOX_GRAMMAR_NO_MAX) {
+        mox_err local = {0};
+        const mox_status status = mox_dfa_reach(&b->g->memory, s->dfa, s->min, s->max, &b->work, &slot->reach, &local);
+        if (status != MOX_OK) return mox_gb_fail(b, status, status == MOX_E_MEMORY ? "%s" : "the schema has a pattern that %s", local.msg);
+    }
+    return mox_gstep_possible(slot) ? add_node(b, MOX_G_STRING, b->g->n_strings++, next) : 0;
 }
 
 uint32_t mox_gb_ws(mox_gb *b, uint32_t next) { return add_node(b, MOX_G_WS, 0, next); }

@@ -407,8 +407,8 @@ static void list_properties(mox_gschema *s, mox_gshape *o)
         for (const mox_gjson *m = properties ? properties->first : NULL; m; m = m->next) {
             mox_gproperty *p = find_property(s, o, m->key, m->n_key);
             if (p) mox_glink_add(s->b, &p->schemas, m);
-            o->has_properties = true;
         }
+        if (properties) o->has_properties = true;
     }
     for (const mox_glink *l = o->objects; l; l = l->next) {
         const mox_gjson *required = of_type(mox_gjson_get(l->schema, "required"), MOX_JSON_ARRAY);

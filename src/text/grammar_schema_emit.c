@@ -397,19 +397,6 @@ static uint32_t call_rule(mox_gschema *s, const mox_glink *schemas, uint32_t nex
     return r ? mox_gb_call(b, r->rule, next) : 0;
 }
 
-static void make_pending(mox_gschema *s)
-{
-    mox_gb *b = s->b;
-    while (s->pending && b->status == MOX_OK) {
-        mox_grule *r = s->pending;
-        const uint8_t nest = b->nest;
-        b->nest = 0;
-        mox_gb_define(b, r->rule, emit_expanded(s, r->schemas, b->returns));
-        b->nest = nest;
-        s->pending = r->next;
-    }
-}
-
 /* The one keyword that counts, when there is only one. */
 static const mox_gjson *only_keyword(const mox_gjson *schema)
 {
@@ -427,6 +414,13 @@ static bool key_is(const mox_gjson *m, const char *key) { return m->n_key == str
 static bool has_parts(const mox_gjson *schema)
 {
     return mox_gjson_get(schema, "$ref") || mox_gjson_get(schema, "allOf") || mox_gjson_get(schema, "anyOf") || mox_gjson_get(schema, "oneOf");
+}
+
+/* Nothing but a reference, an anyOf or a oneOf. */
+static bool is_only_choice(const mox_gjson *schema)
+{
+    const mox_gjson *only = only_keyword(schema);
+    return only && (key_is(only, "$ref") || key_is(only, "anyOf") || key_is(only, "oneOf"));
 }
 
 static uint32_t emit(mox_gschema *s, const mox_glink *schemas, uint32_t next)
@@ -452,6 +446,20 @@ static uint32_t emit(mox_gschema *s, const mox_glink *schemas, uint32_t next)
         return all;
     }
     return emit_expanded(s, schemas, next);
+}
+
+static void make_pending(mox_gschema *s)
+{
+    mox_gb *b = s->b;
+    while (s->pending && b->status == MOX_OK) {
+        mox_grule *r = s->pending;
+        const uint8_t nest = b->nest;
+        b->nest = 0;
+        const bool leads_on = !r->schemas->next && is_only_choice(r->schemas->schema); /* to other rules, without folding them in */
+        mox_gb_define(b, r->rule, leads_on ? emit(s, r->schemas, b->returns) : emit_expanded(s, r->schemas, b->returns));
+        b->nest = nest;
+        s->pending = r->next;
+    }
 }
 
 /* ---- the interface --------------------------------------------------------------------------- */

@@ -144,6 +144,11 @@ uint64_t mox_gstep_begin(const mox_gstring *s)
     return pack(&m);
 }
 
+bool mox_gstep_possible(const mox_gstring *s)
+{
+    return s->max >= s->min && (!s->dfa || (s->dfa->start != MOX_DFA_DEAD && can_end(s, s->dfa->start, 0)));
+}
+
 bool mox_gstep_string_ends(const mox_gstring *s, uint64_t at)
 {
     const memory m = unpack(at);

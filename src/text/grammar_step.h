@@ -17,6 +17,8 @@ typedef enum mox_gstep {
 } mox_gstep;
 
 uint64_t mox_gstep_begin(const mox_gstring *s);
+/* There is such a string at all. */
+bool mox_gstep_possible(const mox_gstring *s);
 mox_gstep mox_gstep_char(const mox_granges *r, unsigned char byte, uint64_t *memory);
 mox_gstep mox_gstep_string(const mox_gstring *s, unsigned char byte, uint64_t *memory);
 mox_gstep mox_gstep_ws(unsigned char byte, uint64_t *memory);
