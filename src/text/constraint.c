@@ -48,7 +48,7 @@ struct mox_constraint {
     uint32_t *buckets; /* [BUCKETS] frames; 0: none */
     uint32_t *remap;   /* [FRAMES_MAX] while frames are moved */
     uint32_t *seen, *seen_round, round; /* [SEEN] states of the set that is being made */
-    uint32_t *marks;   /* [longest + 2, 2] where the sets of a walk begin, and its frames */
+    uint32_t *marks;   /* [longest + 2, 3] of a walk: where its sets begin, its frames, its branches */
     int64_t work;
     bool over; /* something did not fit */
 };
@@ -424,94 +424,197 @@ mox_status mox_constraint_accept(mox_constraint *c, int32_t token, mox_err *err)
 
 /* ---- masks ------------------------------------------------------------------------------------------ */
 
-/* Goes through a trie and marks the tokens that may come; how many. */
-static int64_t walk(mox_constraint *c, const mox_trie *trie, unsigned char *mask, int64_t n_mask)
+typedef struct mask {
+    unsigned char *allowed;
+    int64_t n, found;
+} mask;
+
+static void allow(mask *m, uint32_t token)
+{
+    if (token == MOX_TRIE_NO_TOKEN || (int64_t)token >= m->n) return;
+    m->allowed[token] = 1;
+    m->found++;
+}
+
+static bool goes_on(const mox_constraint *c) { return !c->over && c->work < MASK_WORK_MAX; }
+
+/* Goes through nodes [begin, end) of a trie, which are branches, from the set states[from, n_states). */
+static void walk(mox_constraint *c, const mox_trie *trie, uint32_t begin, uint32_t end, uint32_t from, mask *m)
 {
     enum { FROM, FRAMES, END, FIELDS };
     const mox_trie_node *nodes = trie->nodes.data;
     uint32_t (*levels)[FIELDS] = (void *)c->marks; /* the set before the next byte, frames before it, and where the branch ends */
-    const uint32_t n_frames = c->n_frames;
+    const uint32_t n_frames = c->n_frames, n_states = c->n_states;
     uint32_t depth = 0;
-    int64_t found = 0;
-    levels[0][FROM] = 0;
+    levels[0][FROM] = from;
     levels[0][FRAMES] = n_frames;
-    levels[0][END] = trie->n;
-    c->n_states = c->n_base;
-    for (uint32_t i = 0; i < trie->n && !c->over && c->work < MASK_WORK_MAX;) {
+    levels[0][END] = end;
+    levels[1][FROM] = n_states;
+    for (uint32_t i = begin; i < end && goes_on(c);) {
         while (i >= levels[depth][END]) depth--;
-        const uint32_t from = levels[depth][FROM], to = depth == 0 ? c->n_base : levels[depth + 1][FROM];
+        const uint32_t to = levels[depth + 1][FROM];
         c->n_states = to;
         drop_frames(c, levels[depth][FRAMES]);
-        if (!step(c, from, to, nodes[i].byte)) {
+        if (!step(c, levels[depth][FROM], to, nodes[i].byte)) {
             i = nodes[i].end;
             continue;
         }
-        if (nodes[i].token != MOX_TRIE_NO_TOKEN && (int64_t)nodes[i].token < n_mask) {
-            mask[nodes[i].token] = 1;
-            found++;
-        }
+        allow(m, nodes[i].token);
         if (nodes[i].end > i + 1) { /* there are longer ones */
             depth++;
-            levels[depth][FROM] = to;
             levels[depth][FRAMES] = c->n_frames;
             levels[depth][END] = nodes[i].end;
             levels[depth + 1][FROM] = c->n_states;
         }
         i++;
     }
-    forget_trial(c, n_frames);
-    return found;
+    c->n_states = n_states;
+    drop_frames(c, n_frames);
 }
 
-/* The slice whose tokens are all allowed, or MOX_SLICES. */
-static int find_slice(const mox_constraint *c)
+/* A branch in which something else than the string's automaton has a say. */
+static void walk_aside(mox_constraint *c, const mox_trie *trie, uint32_t branch, state s, mask *m)
 {
-    for (int slice = 0; slice < MOX_SLICES; slice++) {
-        for (uint32_t i = 0; i < c->n_base; i++) {
-            const mox_gnode *node = mox_gnode_at(c->g, c->states[i].node);
-            if (node->op != MOX_G_STRING) continue;
-            if (mox_gstep_string_takes(string_at(c->g, node), c->states[i].memory, slice, c->trie->longest)) return slice;
-        }
-    }
-    return MOX_SLICES;
+    const mox_trie_node *nodes = trie->nodes.data;
+    const uint32_t from = c->n_states, n_frames = c->n_frames;
+    add(c, from, s.node, s.stack, s.memory);
+    close_set(c, from);
+    walk(c, trie, branch, nodes[branch].end, from, m);
+    c->n_states = from;
+    drop_frames(c, n_frames);
 }
 
-static mox_status mask_special(mox_constraint *c, unsigned char *mask, int64_t n, int64_t *found, mox_err *err)
+/* The bytes with which what follows the string may begin. */
+static void find_followers(mox_constraint *c, const mox_gnode *node, uint32_t stack, bool out[256])
+{
+    const uint32_t from = c->n_states, n_frames = c->n_frames;
+    add_first(c, from, node->next, stack);
+    close_set(c, from);
+    const uint32_t to = c->n_states;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        out[byte] = step(c, from, to, (unsigned char)byte);
+        c->n_states = to;
+    }
+    c->n_states = from;
+    drop_frames(c, n_frames);
+}
+
+/* Tokens of whole characters, against the automaton alone. */
+static void walk_string(mox_constraint *c, const mox_trie *trie, state s, mox_gplace start, mask *m)
+{
+    const mox_trie_node *nodes = trie->nodes.data;
+    const mox_gnode *node = mox_gnode_at(c->g, s.node);
+    const mox_gstring *string = string_at(c->g, node);
+    const mox_dfa *d = string->dfa;
+    mox_gplace places[MOX_TRIE_PLAIN_MAX + 2]; /* before the byte of that depth */
+    bool follows[256];
+    find_followers(c, node, s.stack, follows);
+    places[0] = start;
+    for (uint32_t i = 0; i < trie->n;) {
+        const mox_trie_node at = nodes[i];
+        mox_gplace place = places[at.depth];
+        const uint16_t to = d->bytes[(size_t)place.state * 256 + at.byte];
+        if (to == MOX_DFA_DEAD && !follows[at.byte]) {
+            i = at.end;
+            continue;
+        }
+        const bool inside = (at.byte & 0xC0) == 0x80;
+        if (to == MOX_DFA_VARIOUS || (follows[at.byte] && !inside && d->ends[place.state])) {
+            walk_aside(c, trie, i, (state){s.node, s.stack, mox_gstep_string_memory(place)}, m);
+            if (!goes_on(c)) return;
+            i = at.end;
+            continue;
+        }
+        if (!inside) place = (mox_gplace){to, mox_gstep_one_more(string, place.count)};
+        if (to == MOX_DFA_DEAD || ((string->reach || place.count < string->min) && !mox_gstep_string_can_end(string, place))) {
+            i = at.end;
+            continue;
+        }
+        allow(m, at.token);
+        places[at.depth + 1] = place;
+        i++;
+    }
+}
+
+/* Plain tokens in a string that takes any characters: as many as there is room for. */
+static void allow_plain(const mox_constraint *c, const mox_gstring *s, mox_gplace at, mask *m)
+{
+    const mox_token_trie *t = c->trie;
+    const int64_t n = m->n < t->n_tokens ? m->n : t->n_tokens;
+    const uint32_t room = s->max == MOX_GRAMMAR_NO_MAX || s->max - at.count >= 255 ? 255 : s->max - at.count;
+    for (int64_t i = 0; i < n; i++) m->allowed[i] |= (unsigned char)((t->kinds[i] & MOX_TOKEN_PLAIN) && t->chars[i] <= room);
+    m->found += room > 0;
+}
+
+static void allow_common(const mox_constraint *c, mask *m)
+{
+    const mox_token_trie *t = c->trie;
+    const int64_t n = m->n < t->n_tokens ? m->n : t->n_tokens;
+    for (int64_t i = 0; i < n; i++) m->allowed[i] |= (unsigned char)((t->kinds[i] & MOX_TOKEN_COMMON) != 0);
+    m->found++;
+}
+
+/* The plain tokens that a state allows by itself; false: it has to be walked like any other. */
+static bool mask_string(mox_constraint *c, state s, mask *m)
+{
+    const mox_gnode *node = mox_gnode_at(c->g, s.node);
+    mox_gplace at;
+    if (node->op != MOX_G_STRING || !mox_gstep_string_place(s.memory, &at)) return false;
+    const mox_gstring *string = string_at(c->g, node);
+    if (!string->dfa && string->raw) return false;
+    if (!string->dfa) {
+        allow_plain(c, string, at, m);
+        return true;
+    }
+    const bool stays = mox_gstep_string_stays(string, at, MOX_TRIE_PLAIN_MAX);
+    if (stays) allow_common(c, m);
+    walk_string(c, stays ? &c->trie->uncommon : &c->trie->plain, s, at, m);
+    return true;
+}
+
+/* All tokens that are in a trie. */
+static void mask_tokens(mox_constraint *c, mask *m)
+{
+    const uint32_t n = c->n_base;
+    uint32_t n_others = 0;
+    c->n_states = n;
+    for (uint32_t i = 0; i < n && goes_on(c); i++)
+        if (!mask_string(c, c->states[i], m)) c->states[n + n_others++] = c->states[i], c->n_states = n + n_others;
+    const bool split = n_others < n;
+    walk(c, split ? &c->trie->plain : &c->trie->all, 0, split ? c->trie->plain.n : c->trie->all.n, n, m);
+    c->n_states = n;
+    if (split) walk(c, &c->trie->rest, 0, c->trie->rest.n, 0, m);
+}
+
+static mox_status mask_special(mox_constraint *c, mask *m, mox_err *err)
 {
     bool marked = false;
     for (uint32_t i = 0; i < c->n_base; i++) marked = marked || mox_gnode_at(c->g, c->states[i].node)->mark;
     for (int32_t i = 0; marked && i < c->trie->n_special; i++) {
         bool allowed;
         const int32_t id = c->trie->special[i];
-        if (id >= n || is_end(c, id)) continue;
+        if (id >= m->n || is_end(c, id)) continue;
         MOX_TRY(mox_constraint_allows(c, id, &allowed, err));
-        mask[id] = allowed;
-        *found += allowed;
+        if (allowed) allow(m, (uint32_t)id);
     }
     return MOX_OK;
 }
 
-mox_status mox_constraint_mask(mox_constraint *c, unsigned char *mask, int64_t n, mox_err *err)
+mox_status mox_constraint_mask(mox_constraint *c, unsigned char *allowed, int64_t n, mox_err *err)
 {
-    const int slice = find_slice(c);
-    const int64_t known = n < c->trie->n_tokens ? n : c->trie->n_tokens;
-    int64_t found = 0;
-    memset(mask, 0, (size_t)n);
-    if (slice < MOX_SLICES) {
-        memcpy(mask, c->trie->slices[slice].mask, (size_t)known);
-        found = c->trie->slices[slice].count;
-    }
+    mask m = {.allowed = allowed, .n = n};
+    memset(allowed, 0, (size_t)n);
     c->over = false;
     c->work = 0;
-    found += walk(c, slice < MOX_SLICES ? &c->trie->slices[slice].rest : &c->trie->all, mask, n);
+    mask_tokens(c, &m);
     MOX_TRY(check_fits(c, err));
-    if (c->work >= MASK_WORK_MAX) return mox_fail(err, MOX_E_LIMIT, "the grammar can be read in too many ways at once");
-    MOX_TRY(mask_special(c, mask, n, &found, err));
+    if (!goes_on(c)) return mox_fail(err, MOX_E_LIMIT, "the grammar can be read in too many ways at once");
+    MOX_TRY(mask_special(c, &m, err));
     for (int32_t i = 0; i < c->n_end_ids; i++) {
         if (c->end_ids[i] < 0 || c->end_ids[i] >= n) continue;
-        mask[c->end_ids[i]] = mox_constraint_may_end(c);
-        found += mask[c->end_ids[i]];
+        allowed[c->end_ids[i]] = mox_constraint_may_end(c);
+        m.found += allowed[c->end_ids[i]];
     }
-    if (found > 0) return MOX_OK;
+    if (m.found > 0) return MOX_OK;
     return mox_fail(err, MOX_E_STATE, "grammar dead end: no token of this vocabulary continues the reply");
 }

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
+#include "text/token_trie.h"
 #include "text/utf8.h"
 
 #include <stdlib.h>
@@ -397,12 +398,44 @@ static mox_status measure(mox_region *m, mox_dfa *d, uint16_t *next, mox_dfa_bud
     return MOX_OK;
 }
 
+/* A run of one class; surrogates are no characters. */
 static bool run_has_common(uint32_t from, uint32_t to)
 {
-    if (to >= 0x80) return from != SURROGATES;
-    for (uint32_t c = from; c <= to; c++)
-        if (c == ' ' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')) return true;
-    return false;
+    if (from == SURROGATES) return false;
+    for (uint32_t c = from; c <= to && c < 0x80; c++)
+        if (mox_char_is_common(c)) return true;
+    return to >= 0x80 && (from < 0x2000 || to > 0x2FFF);
+}
+
+/* What characters that begin with a byte lead to, when it is the same for all. */
+static uint16_t follow_byte(const mox_dfa *d, uint32_t state, uint32_t byte)
+{
+    const uint16_t *next = d->next + (size_t)state * d->n_classes;
+    if (byte < 0x80) return next[d->classes[mox_dfa_run(d, byte)]];
+    if (byte < 0xC0) return (uint16_t)state;
+    if (byte < 0xC2 || byte > 0xF4) return MOX_DFA_DEAD;
+    const int more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+    uint32_t from = (byte & (0x3FU >> more)) << (6 * more), to = from | ((1U << (6 * more)) - 1);
+    if (byte == 0xE0) from = 0x800;
+    if (byte == 0xF0) from = 0x10000;
+    if (byte == 0xED) to = SURROGATES - 1;
+    if (byte == 0xF4) to = MOX_DFA_CHAR_MAX;
+    const uint32_t last = mox_dfa_run(d, to);
+    uint32_t run = mox_dfa_run(d, from);
+    const uint16_t all = next[d->classes[run]];
+    while (run < last && next[d->classes[run + 1]] == all) run++;
+    return run == last ? all : MOX_DFA_VARIOUS;
+}
+
+static mox_status make_bytes(mox_region *m, mox_dfa *d, mox_dfa_budget *work, mox_err *err)
+{
+    uint16_t *bytes;
+    MOX_TRY(pay(work, (int64_t)d->n_states * 256, err));
+    MOX_TRY(take(m, (size_t)d->n_states * 256, sizeof *bytes, &bytes, err));
+    for (uint32_t s = 0; s < d->n_states; s++)
+        for (uint32_t byte = 0; byte < 256; byte++) bytes[(size_t)s * 256 + byte] = follow_byte(d, s, byte);
+    d->bytes = bytes;
+    return MOX_OK;
 }
 
 static mox_status find_stays(mox_region *m, mox_dfa *d, mox_err *err)
@@ -426,6 +459,7 @@ static mox_status complete(mox_region *m, mox_dfa *d, uint16_t *next, mox_dfa_bu
     d->next = next;
     MOX_TRY(cut_off(m, d, next, work, err));
     MOX_TRY(measure(m, d, next, work, err));
+    MOX_TRY(make_bytes(m, d, work, err));
     return find_stays(m, d, err);
 }
 
@@ -499,6 +533,7 @@ static mox_status keep(mox_region *m, const mox_dfa *made, const mox_dfa **out, 
     MOX_TRY(copy_array(m, made->ends, n, &d->ends, err));
     MOX_TRY(copy_array(m, made->longest, n * sizeof *made->longest, &d->longest, err));
     MOX_TRY(copy_array(m, made->stays, n, &d->stays, err));
+    MOX_TRY(copy_array(m, made->bytes, n * 256 * sizeof *made->bytes, &d->bytes, err));
     *out = d;
     return MOX_OK;
 }

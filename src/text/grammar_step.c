@@ -9,7 +9,6 @@
  * surrogates come in pairs. */
 #include "text/grammar_step.h"
 
-#include "text/token_trie.h"
 
 enum { PLAIN, ESCAPE, HEX, LOW_BACKSLASH, LOW_U, LOW_HEX }; /* phases */
 enum { WS_BLANKS_MAX = 20 };
@@ -119,16 +118,10 @@ static bool can_end(const mox_gstring *s, uint32_t state, uint32_t count)
     return count >= s->min || s->dfa->longest[state] >= s->min - count; /* endless is more than any number */
 }
 
-/* Without a greatest length, characters beyond the least are not counted. */
-static uint32_t one_more(const mox_gstring *s, uint32_t count)
-{
-    return s->max == MOX_GRAMMAR_NO_MAX && count >= s->min ? count : count + 1;
-}
-
 static bool string_fits(const void *user, const memory *m, uint32_t from, uint32_t to)
 {
     const mox_gstring *s = user;
-    const uint32_t count = one_more(s, m->count);
+    const uint32_t count = mox_gstep_one_more(s, m->count);
     if (!s->dfa) return count <= s->max;
     const uint32_t last = mox_dfa_run(s->dfa, to);
     for (uint32_t run = mox_dfa_run(s->dfa, from); run <= last; run++) {
@@ -155,18 +148,34 @@ bool mox_gstep_string_ends(const mox_gstring *s, uint64_t at)
     return m.phase == PLAIN && m.more == 0 && m.count >= s->min && (!s->dfa || s->dfa->ends[m.state]);
 }
 
-bool mox_gstep_string_takes(const mox_gstring *s, uint64_t at, int slice, size_t longest)
+bool mox_gstep_string_place(uint64_t at, mox_gplace *out)
 {
     const memory m = unpack(at);
-    if (m.phase != PLAIN || m.more != 0 || (s->max != MOX_GRAMMAR_NO_MAX && m.count + longest > s->max)) return false;
-    return s->dfa ? slice == MOX_SLICE_COMMON && !s->reach && s->dfa->stays[m.state] : true;
+    *out = (mox_gplace){m.state, m.count};
+    return m.phase == PLAIN && m.more == 0;
+}
+
+uint64_t mox_gstep_string_memory(mox_gplace place)
+{
+    const memory m = {.state = place.state, .count = place.count};
+    return pack(&m);
+}
+
+bool mox_gstep_string_can_end(const mox_gstring *s, mox_gplace place) { return can_end(s, place.state, place.count); }
+
+bool mox_gstep_string_stays(const mox_gstring *s, mox_gplace place, size_t n)
+{
+    if (!s->dfa->stays[place.state]) return false;
+    for (size_t i = 0; s->reach && i < n; i++)
+        if (!can_end(s, place.state, ++place.count)) return false;
+    return true; /* in a circle, so there is no end to what may follow */
 }
 
 /* A whole character came. */
 static mox_gstep take(const mox_gstring *s, memory *m, uint32_t c, uint64_t *at)
 {
     const uint16_t state = s->dfa ? mox_dfa_step(s->dfa, m->state, c) : 0;
-    const uint32_t count = one_more(s, m->count);
+    const uint32_t count = mox_gstep_one_more(s, m->count);
     if (state == MOX_DFA_DEAD || !can_end(s, state, count)) return MOX_STEP_NO;
     const memory next = {.state = state, .count = count};
     *at = pack(&next);

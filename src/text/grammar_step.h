@@ -24,7 +24,23 @@ mox_gstep mox_gstep_string(const mox_gstring *s, unsigned char byte, uint64_t *m
 mox_gstep mox_gstep_ws(unsigned char byte, uint64_t *memory);
 /* The string may end here. */
 bool mox_gstep_string_ends(const mox_gstring *s, uint64_t memory);
-/* Every token of the slice, up to so many bytes, keeps the string in it. */
-bool mox_gstep_string_takes(const mox_gstring *s, uint64_t memory, int slice, size_t longest);
+
+/* A string between two characters, for walking over tokens of whole ones. */
+typedef struct mox_gplace {
+    uint32_t state, count;
+} mox_gplace;
+
+/* False: it is inside a character or an escape. */
+bool mox_gstep_string_place(uint64_t memory, mox_gplace *out);
+uint64_t mox_gstep_string_memory(mox_gplace place);
+/* With one character more, which leads to this state of the automaton. */
+static inline uint32_t mox_gstep_one_more(const mox_gstring *s, uint32_t count)
+{
+    /* without a greatest length, characters beyond the least are not counted */
+    return s->max == MOX_GRAMMAR_NO_MAX && count >= s->min ? count : count + 1;
+}
+bool mox_gstep_string_can_end(const mox_gstring *s, mox_gplace place);
+/* It stays where it is with up to n common characters. */
+bool mox_gstep_string_stays(const mox_gstring *s, mox_gplace place, size_t n);
 
 #endif
