@@ -72,11 +72,13 @@ static void tend(mox_prefix *p)
 
 static void say_why(const mox_tree_match *m, int64_t n, char *why, size_t size)
 {
-    const long long same = m->same, at = m->at;
+    const long long same = m->same, at = m->at, page = m->same / MOX_PAGE_LEN * MOX_PAGE_LEN;
     if (m->at == n - 1) (void)snprintf(why, size, "all of it was known");
-    else if (m->at < m->same && m->at == 0) (void)snprintf(why, size, "it is known up to token %lld, but no recurrent state was saved before", same);
-    else if (m->at < m->same) (void)snprintf(why, size, "it is known up to token %lld, but the recurrent state was last saved at %lld", same, at);
-    else if (m->lost) (void)snprintf(why, size, "what followed token %lld was given up for memory", same / MOX_PAGE_LEN * MOX_PAGE_LEN);
+    else if (m->at < m->same && m->at == 0)
+        (void)snprintf(why, size, "it is known up to token %lld, but no recurrent state was saved before", same);
+    else if (m->at < m->same)
+        (void)snprintf(why, size, "it is known up to token %lld, but the recurrent state was last saved at %lld", same, at);
+    else if (m->lost) (void)snprintf(why, size, "what followed token %lld was given up for memory", page);
     else if (m->same == 0) (void)snprintf(why, size, "no such beginning is known");
     else if (m->parted) (void)snprintf(why, size, "what is known differs at token %lld", same);
     else (void)snprintf(why, size, "what is known ends at token %lld", same);
@@ -143,7 +145,8 @@ void mox_prefix_keep(mox_prefix *p, mox_seq *s)
 void mox_prefix_get_stats(const mox_prefix *p, mox_prefix_stats *out)
 {
     const mox_context *c = p->c;
-    const int64_t all = c->shares[MOX_SHARE_PAGES].n * mox_page_bytes(c) + c->shares[MOX_SHARE_STATES].n * (int64_t)mox_state_bytes(c);
+    const int64_t all = c->shares[MOX_SHARE_PAGES].n * mox_page_bytes(c) +
+                        c->shares[MOX_SHARE_STATES].n * (int64_t)mox_state_bytes(c);
     *out = (mox_prefix_stats){.bytes = mox_tree_bytes(&p->tree), .bytes_max = mox_min_i64(p->max_bytes, all),
                               .n_prefixes = p->tree.n_leaves, .n_hits = p->n_hits, .n_misses = p->n_misses,
                               .n_reused = p->n_reused, .n_given_up = p->tree.n_given_up};

@@ -146,8 +146,9 @@ void mox_seq_checkpoint(mox_seq *s)
 
 /* The checkpoint whose loss costs least: the one with the smallest gap between its
  * neighbours, measured against how far back it lies, so that spacing stays
- * geometric; one that was asked for counts ASKED_WEIGHT times as much.  While a step runs, the last one at or before the committed length is
- * never chosen: the step must be able to return to it.  -1: there is no other. */
+ * geometric; one that was asked for counts ASKED_WEIGHT times as much.  While a step
+ * runs, the last one at or before the committed length is never chosen: the step must
+ * be able to return to it.  -1: there is no other. */
 static int64_t least_missed(const mox_seq *s, int64_t now)
 {
     int64_t best = -1;

@@ -231,7 +231,8 @@ static mox_status open_dir(mox_state_dir *d, const mox_prefix_opts *o, mox_err *
 mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_prefix_opts *o, mox_err *err)
 {
     *out = NULL;
-    if (!o->model_key || o->state_dir_bytes < 0) return mox_fail(err, MOX_E_ARG, "states on disk need a model_key, and a limit that is not negative");
+    if (!o->model_key || o->state_dir_bytes < 0)
+        return mox_fail(err, MOX_E_ARG, "states on disk need a model_key, and a limit that is not negative");
     mox_state_dir *d = mox_alloc_array(1, sizeof *d);
     if (!d) return mox_fail_memory(err, sizeof *d, "states on disk");
     mox_err why;
@@ -353,7 +354,7 @@ void mox_state_dir_tend(mox_state_dir *d, mox_tree *t)
     conclude(d);
     const int32_t leaf = mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS);
     if (leaf == MOX_NONE) return;
-    for (int32_t node = leaf; node != MOX_NONE; node = mox_tree_parent(t, node)) mox_tree_mark(t, node); /* the file has them all */
+    for (int32_t i = leaf; i != MOX_NONE; i = mox_tree_parent(t, i)) mox_tree_mark(t, i); /* the file has them all */
     if (!make_job(d, t, leaf)) return;
     d->writing = true;
     mox_state_writer_begin(&d->writer, &d->job);
@@ -430,8 +431,8 @@ static mox_status read_all(mox_state_dir *d, plan *p, mox_err *err)
 static void plant(mox_tree *t, const plan *p, int32_t node)
 {
     for (int64_t i = p->first; i < p->n; i++) {
-        const int64_t at = i * MOX_PAGE_LEN;
-        const int32_t next = mox_tree_add(t, node, p->pages[i], p->f->tokens + at, mox_min_i64(p->f->n_tokens - at, MOX_PAGE_LEN));
+        const int64_t at = i * MOX_PAGE_LEN, n = mox_min_i64(p->f->n_tokens - at, MOX_PAGE_LEN);
+        const int32_t next = mox_tree_add(t, node, p->pages[i], p->f->tokens + at, n);
         if (next == MOX_NONE) return;
         node = next;
         if (node == p->pages[i]) mox_tree_mark(t, node);

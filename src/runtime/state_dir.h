@@ -15,7 +15,7 @@
 #include "runtime/prefix.h"
 #include "runtime/prefix_tree.h"
 
-enum { MOX_STATE_MIN_TOKENS = 512 };
+enum { MOX_STATE_MIN_TOKENS = 256 };
 
 typedef struct mox_state_dir mox_state_dir;
 

@@ -52,15 +52,18 @@ bool mox_state_lay_out(const mox_state_header *h, mox_state_layout *l)
 
 uint64_t mox_state_header_sum(const mox_state_header *h) { return XXH3_64bits(h, offsetof(mox_state_header, header_sum)); }
 
-static mox_status check_header(const mox_file *file, const mox_state_header *h, const mox_state_shape *shape, mox_state_layout *l, mox_err *err)
+static mox_status check_header(const mox_file *file, const mox_state_header *h, const mox_state_shape *shape,
+                               mox_state_layout *l, mox_err *err)
 {
     const char *path = file->path;
-    if (memcmp(h->magic, MOX_STATE_MAGIC, sizeof h->magic) != 0) return mox_fail(err, MOX_E_FORMAT, "%s: not a file of kept states", path);
+    if (memcmp(h->magic, MOX_STATE_MAGIC, sizeof h->magic) != 0)
+        return mox_fail(err, MOX_E_FORMAT, "%s: not a file of kept states", path);
     if (h->order != MOX_STATE_ORDER || h->version != MOX_STATE_VERSION)
         return mox_fail(err, MOX_E_UNSUPPORTED, "%s: states of another version of moxie or another machine", path);
     if (mox_state_header_sum(h) != h->header_sum) return mox_fail(err, MOX_E_FORMAT, "%s: its header is damaged", path);
     if (!mox_state_lay_out(h, l) || h->file_bytes != (uint64_t)l->file_bytes || l->file_bytes != file->size)
-        return mox_fail(err, MOX_E_FORMAT, "%s: %lld bytes, which is not what its header says (cut short?)", path, (long long)file->size);
+        return mox_fail(err, MOX_E_FORMAT, "%s: %lld bytes, which is not what its header says (cut short?)", path,
+                        (long long)file->size);
     if (h->key_bytes != strlen(shape->key) || h->n_layers != shape->n_layers || h->page_len != shape->page_len ||
         h->page_bytes != shape->page_bytes || h->state_bytes != shape->state_bytes || h->kv_type != shape->kv_type ||
         h->precision != shape->precision)

@@ -350,6 +350,29 @@ static void test_what_is_kept_gives_way_to_running_sequences(void **state)
     }
 }
 
+static void test_plans_count_what_is_kept(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_DEMO; i++) {
+        const mox_model *m = models[i];
+        const mox_context_opts without = {.n_ctx = 512}, with = {.n_ctx = 512, .prefix_bytes = 20 << 20};
+        mox_context_sizes a, b;
+        mox_err err;
+        assert_int_equal(mox_context_measure(m, &without, &a, &err), MOX_OK);
+        assert_int_equal(mox_context_measure(m, &with, &b, &err), MOX_OK);
+        mox_context *c = new_context(m, with);
+        const int64_t more = b.cache_bytes - a.cache_bytes;
+        assert_true(more <= with.prefix_bytes && more > with.prefix_bytes - mox_page_bytes(c) - (int64_t)mox_state_bytes(c));
+        assert_int_equal(b.cache_bytes, c->cache_bytes + c->state_bytes);
+        assert_int_equal(mox_context_bytes(c) + mox_tree_table_bytes(c), b.cache_bytes + b.step_bytes + b.small_bytes);
+        const int64_t before = mox_alloc_live();
+        mox_prefix *p = new_prefix(c, (mox_prefix_opts){0});
+        assert_true(mox_alloc_live() - before <= mox_tree_table_bytes(c) + 8192); /* the tables, and the object itself */
+        mox_prefix_destroy(&p);
+        mox_context_destroy(&c);
+    }
+}
+
 static void raise_flag(void *user, int64_t done, int64_t total)
 {
     (void)done, (void)total;
@@ -491,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_a_state_that_was_asked_for_outlives_a_long_reply),
         cmocka_unit_test(test_the_least_recently_used_gives_way),
         cmocka_unit_test(test_what_is_kept_gives_way_to_running_sequences),
+        cmocka_unit_test(test_plans_count_what_is_kept),
         cmocka_unit_test(test_a_cancelled_step_returns_to_what_was_adopted),
         cmocka_unit_test(test_any_order_of_calls_gives_the_numbers_of_a_fresh_run),
         cmocka_unit_test(test_failing_allocations_are_refused),
