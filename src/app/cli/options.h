@@ -23,6 +23,8 @@ typedef enum option_id {
     OPT_NO_THINK,
     OPT_THINK_BUDGET,
     OPT_STOP,
+    OPT_JSON_SCHEMA,
+    OPT_GRAMMAR,
     OPT_TEMPLATE,
     OPT_KWARGS,
     OPT_NO_GENERATION_PROMPT,

@@ -94,6 +94,8 @@ static mox_status begin_turn(const mox_cli_session *s, const mox_cli_settings *s
         .n_stops = settings->n_stops,
         .on_part = sink->on_part,
         .on_part_user = sink->user,
+        .grammar = settings->grammar,
+        .trie = settings->trie,
     };
     MOX_TRY(mox_turn_create(turn, s->model, s->tokenizer, prompt->chat, &opts, err));
     for (int64_t i = 0; i < prompt->tokens.n; i++) mox_turn_accept(*turn, prompt->tokens.ids[i]);
