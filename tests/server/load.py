@@ -36,6 +36,7 @@ class Load:
         self.server, self.alone, self.end = server, alone, time.monotonic() + seconds
         self.lock = threading.Lock()
         self.gaps, self.problems = [], []
+        self.answers = []  # looked at when all is over, because taking them apart would hold up the clock
         self.n = {"whole": 0, "left": 0, "slow": 0, "too much": 0, "busy": 0}
 
     def count(self, what):
@@ -47,7 +48,7 @@ class Load:
             self.problems.append(text)
 
     def read(self, s, pause=0.0, leave_after=None):
-        """Reads a chunked stream; returns its text and says when pieces came."""
+        """Reads a chunked stream; returns its bytes and notes when pieces came."""
         data, times, n_pieces = b"", [], 0
         while True:
             piece = s.recv(512 if pause else 65536)
@@ -67,16 +68,22 @@ class Load:
         if status_of(data) != 200:
             self.complain(f"status {status_of(data)}: {data[:300]}")
             return "busy"
-        head, _, rest = data.partition(b"\r\n\r\n")
-        out = b""
-        while rest:
-            size, _, rest = rest.partition(b"\r\n")
-            n = int(size, 16)
-            out, rest = out + rest[:n], rest[n + 2:]
         if not pause:
             with self.lock:
                 self.gaps += [b - a for a, b in zip(times, times[1:])]
-        return text_of(out.decode())
+        return data
+
+    def check_answers(self):
+        for question, data in self.answers:
+            _, _, rest = data.partition(b"\r\n\r\n")
+            out = b""
+            while rest:
+                size, _, rest = rest.partition(b"\r\n")
+                n = int(size, 16)
+                out, rest = out + rest[:n], rest[n + 2:]
+            text = text_of(out.decode())
+            if text != self.alone[question]:
+                self.complain(f"{question!r}: {text!r} instead of {self.alone[question]!r}")
 
     def person(self, seed):
         rng = random.Random(seed)
@@ -102,8 +109,8 @@ class Load:
                     self.count("busy")
                     time.sleep(0.05)
                     continue
-                if text != self.alone[question]:
-                    self.complain(f"{question!r}: {text!r} instead of {self.alone[question]!r}")
+                with self.lock:
+                    self.answers.append((question, text))
                 self.count("slow" if slow else "whole")
             except OSError as error:
                 self.complain(f"{question!r}: {error}")
@@ -122,6 +129,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--streams", type=int, default=32)
     o = parser.parse_args()
+    sys.setswitchinterval(0.0005)  # so that threads see their pieces when they come
     checks = []
     with Server("--deterministic", "--parallel", "8", "--queue", "64", "-c", "512", "-q") as server:
         alone = {q: server.chat(body(q)["messages"], max_tokens=60)[1]["choices"][0]["message"]["content"] for q in QUESTIONS}
@@ -138,6 +146,7 @@ def main():
         for p in people:
             p.join()
         idle = server.until(server.idle, 5)
+        load.check_answers()
         text = server.ask("GET", "/metrics")[2].decode()
         value = lambda name: float(re.search(rf"^moxie_{name} (\S+)$", text, re.M)[1])
         ended = {k: int(v) for k, v in re.findall(r'requests_finished_total\{reason="(\w+)"\} (\d+)', text)}

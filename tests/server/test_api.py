@@ -311,6 +311,38 @@ def test_progress_and_pings():
         assert steps and steps[-1]["processed"] == steps[-1]["total"] > 1500 and [x["processed"] for x in steps] == sorted(x["processed"] for x in steps)
 
 
+def test_forms():
+    """Replies that keep to a schema, a grammar or a call; what cannot be held is refused, never dropped."""
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "n": {"type": "integer", "minimum": 3, "maximum": 7}},
+              "required": ["city", "n"], "additionalProperties": False}
+    hot = {"temperature": 1.5, "top_k": 0, "top_p": 1, "max_tokens": 200}
+    with Server() as s:
+        for seed in range(5):
+            for fields in [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}}, {"json_schema": schema}]:
+                status, answer = s.chat(seed=seed, **hot, **fields)
+                value = json.loads(answer["choices"][0]["message"]["content"])
+                assert list(value) == ["city", "n"] and 3 <= value["n"] <= 7 and len(value["city"]) <= 12, value
+            text = text_of(s.stream("/v1/chat/completions", {"messages": QUESTION, "seed": seed, **hot, "grammar": 'root ::= ("yes" | "no") " " [0-9]{3}'}))
+            assert len(text.split()) == 2 and text.split()[0] in ("yes", "no") and text.split()[1].isdigit(), text
+            reply = s.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_schema", "name": "x", "schema": schema}}, **{k: v for k, v in hot.items() if k != "max_tokens"}})[2]
+            assert 3 <= json.loads(reply["output"][0]["content"][0]["text"])["n"] <= 7, reply
+            reply = s.post("/v1/messages", {"messages": QUESTION, **hot, "output_config": {"format": {"type": "json_schema", "schema": schema}}})[2]
+            assert 3 <= json.loads(reply["content"][0]["text"])["n"] <= 7, reply
+        other = {"type": "function", "function": {"name": "set_timer", "description": "Start a timer.", "parameters": {
+            "type": "object", "properties": {"minutes": {"type": "integer"}}, "required": ["minutes"]}}}
+        for choice, names in [("required", {"get_weather", "set_timer"}), ({"type": "function", "function": {"name": "set_timer"}}, {"set_timer"})]:
+            answer = s.chat(tools=[WEATHER, other], tool_choice=choice, max_tokens=100)[1]["choices"][0]
+            calls = answer["message"].get("tool_calls")
+            assert calls and calls[0]["function"]["name"] in names and isinstance(json.loads(calls[0]["function"]["arguments"]), dict), answer
+        reply = s.post("/v1/messages", {"messages": QUESTION, "max_tokens": 100, "temperature": 0, "tools": [CLAUDE_WEATHER], "tool_choice": {"type": "any"}})[2]
+        assert reply["stop_reason"] == "tool_use" and isinstance(reply["content"][-1]["input"]["city"], str), reply
+        for fields in [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}}}, {"grammar": "root ::= ("}, {"grammar": "Root ::= \"a\""},
+                       {"grammar": 'root ::= "a"', "json_schema": schema}, {"grammar": 'root ::= "a"', "tools": [WEATHER]}, {"tool_choice": "required"},
+                       {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "absent"}}}, {"response_format": {"type": "json_schema"}}]:
+            status, answer = s.chat(**fields)
+            assert status == 400 and answer["error"]["message"], (fields, status, answer)
+
+
 def test_queue():
     """One slot and a queue of two: the fourth request is told to come back later, and the rest are answered."""
     with Server("--parallel", "1", "--queue", "2") as s:

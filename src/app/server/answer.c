@@ -8,6 +8,7 @@
  *     who brings it to 0 finishes the answer and lets go of the call. */
 #include "app/server/answer.h"
 
+#include "app/server/structure.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 
@@ -214,7 +215,8 @@ static mox_status submit(mox_answer *a, mox_choice *c, mox_err *err)
         .turn = {.sampling = ask->sampling, .max_tokens = ask->max_tokens >= 0 ? ask->max_tokens : a->server->n_ctx,
                  .think_budget = ask->think_budget, .thinking = a->asked.thinking,
                  .tools = {ask->tools.w.n ? mox_writer_text(&ask->tools.w) : NULL, ask->tools.w.n},
-                 .call_seed = mox_cli_random(), .stops = (const char *const *)ask->stops, .n_stops = ask->n_stops},
+                 .call_seed = mox_cli_random(), .stops = (const char *const *)ask->stops, .n_stops = ask->n_stops,
+                 .grammar = ask->grammar, .trie = a->server->trie},
         .n_logprobs = ask->n_logprobs,
         .no_reuse = ask->no_reuse,
         .on_event = on_event,
@@ -267,6 +269,7 @@ static mox_status read_request(mox_answer *a, mox_err *err)
     mox_status status = mox_fields_read(f, a->api->fields, body, n, err);
     if (status == MOX_OK) status = mox_ask_read_common(&a->ask, a->server, f, err);
     if (status == MOX_OK) status = a->api->read(a, f, err);
+    if (status == MOX_OK) status = mox_structure_compile(&a->ask, a->server, mox_http_id(a->call), err);
     mox_free(f);
     MOX_TRY(status);
     if (!mox_put_ok(&a->ask.messages) || !mox_put_ok(&a->ask.tools)) return mox_fail_memory(err, n, "a request");

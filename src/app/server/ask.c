@@ -14,6 +14,7 @@ void mox_ask_deinit(mox_ask *a)
     for (int i = 0; i < MOX_CHOICES; i++) mox_tokens_free(&a->prompts[i]);
     for (int i = 0; i < a->n_stops; i++) mox_free(a->stops[i]);
     mox_free(a->call_name);
+    mox_grammar_destroy(&a->grammar);
     *a = (mox_ask){0};
 }
 

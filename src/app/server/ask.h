@@ -9,7 +9,7 @@
 #include "app/server/fields.h"
 #include "app/server/put.h"
 
-#include "moxie/chat.h"
+#include "moxie/grammar.h"
 
 struct mox_server;
 
@@ -28,7 +28,9 @@ typedef struct mox_ask {
     int64_t think_budget; /* -1: none */
     bool no_generation_prompt;
     mox_form form;
-    mox_json_span schema; /* or grammar */
+    const char *form_field; /* that asked for it */
+    mox_json_span schema;   /* or a string with a grammar */
+    mox_grammar *grammar;   /* made of it */
     char *call_name;      /* of MOX_FORM_CALL: the one tool to call, or NULL */
     /* how */
     mox_sampler_opts sampling;

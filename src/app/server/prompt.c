@@ -6,6 +6,7 @@
 #include "app/server/ask.h"
 
 #include "app/server/server.h"
+#include "app/server/structure.h"
 #include "base/alloc.h"
 #include "base/json_fields.h"
 
@@ -81,8 +82,8 @@ static mox_status add_message(void *user, const char *role, mox_json_text messag
 
 static mox_json_span as_span(mox_json_text t) { return (mox_json_span){"messages", t.text, t.n, 0}; }
 
-/* A system message anew: under that name, or in the user's words. */
-static mox_status write_system(mox_json_text message, bool as_user, mox_put *out, mox_err *err)
+/* A system message anew: under that name or in the user's words, with what note adds. */
+static mox_status write_system(mox_json_text message, bool as_user, const mox_put *note, mox_put *out, mox_err *err)
 {
     static const char *const names[] = {"content"};
     mox_json_span content;
@@ -91,6 +92,7 @@ static mox_status write_system(mox_json_text message, bool as_user, mox_put *out
     mox_status status = mox_json_fields(as_span(message), "a message", names, 1, &content, err);
     if (status == MOX_OK) status = mox_content_text(content, "content", &text, err);
     if (as_user) mox_put_raw(&text, "\n</system>", 10);
+    if (note) mox_putf(&text, "\n\n%s", mox_writer_text(&note->w));
     mox_putf(out, "{\"role\":\"%s\",\"content\":", as_user ? "user" : "system");
     mox_put_json(out, mox_writer_text(&text.w), text.w.n);
     mox_putf(out, "}");
@@ -100,20 +102,34 @@ static mox_status write_system(mox_json_text message, bool as_user, mox_put *out
 }
 
 /* messages[0, n) again, with system messages behind others in the user's words. */
-static mox_status write_messages(const message_list *l, size_t n, bool rewrite, mox_put *out, mox_err *err)
+static mox_status write_list(const message_list *l, size_t n, bool rewrite, const mox_put *note, mox_put *out, mox_err *err)
 {
     const message_ref *refs = l->refs.data;
     bool begun = false; /* something that is no system message has come */
     mox_putf(out, "[");
+    if (note->w.n > 0 && !refs[0].system) {
+        mox_putf(out, "{\"role\":\"system\",\"content\":");
+        mox_put_json(out, mox_writer_text(&note->w), note->w.n);
+        mox_putf(out, "},");
+    }
     for (size_t i = 0; i < n; i++) {
         if (i > 0) mox_putf(out, ",");
         begun = begun || !refs[i].system;
-        const bool as_user = rewrite && refs[i].system && begun;
-        if (as_user || refs[i].developer) MOX_TRY(write_system(refs[i].text, as_user, out, err));
+        const bool as_user = rewrite && refs[i].system && begun, noted = i == 0 && refs[0].system && note->w.n > 0;
+        if (as_user || noted || refs[i].developer) MOX_TRY(write_system(refs[i].text, as_user, noted ? note : NULL, out, err));
         else mox_put_raw(out, refs[i].text.text, refs[i].text.n);
     }
     mox_putf(out, "]");
-    return mox_put_ok(out) ? MOX_OK : mox_fail_memory(err, out->w.n, "messages");
+    return mox_put_ok(out) && mox_put_ok(note) ? MOX_OK : mox_fail_memory(err, out->w.n, "messages");
+}
+
+static mox_status write_messages(const mox_ask *a, const message_list *l, size_t n, bool rewrite, mox_put *out, mox_err *err)
+{
+    mox_put note = {0};
+    mox_structure_put_note(a, &note);
+    const mox_status status = write_list(l, n, rewrite, &note, out, err);
+    mox_put_deinit(&note);
+    return status;
 }
 
 static bool has_late_system(const message_list *l)
@@ -142,7 +158,7 @@ static mox_status render_once(const mox_ask *a, const mox_server *s, const messa
     mox_put messages = {0};
     const time_t now = time(NULL);
     struct tm local;
-    mox_status status = write_messages(l, n, rewrite, &messages, err);
+    mox_status status = write_messages(a, l, n, rewrite, &messages, err);
     if (status == MOX_OK) {
         const mox_chat_request r = {
             .messages = {mox_writer_text(&messages.w), messages.w.n},

@@ -112,6 +112,8 @@ static int open_model(mox_server *s, const mox_cli_options *o)
     if (code != EXIT_OK) return code;
     name_model(s);
     s->created = (int64_t)time(NULL);
+    mox_err err;
+    if (mox_token_trie_create(&s->trie, s->session.tokenizer, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     return open_scheduler(s, o);
 }
 
@@ -207,6 +209,7 @@ static int run(mox_server *s, const mox_cli_options *o)
     mox_scheduler_destroy(&s->scheduler);
     if (s->http) (void)mox_http_wait(s->http, goodbye_s);
     mox_http_stop(&s->http);
+    mox_token_trie_destroy(&s->trie);
     return code;
 }
 

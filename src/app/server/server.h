@@ -11,6 +11,7 @@
 #include "app/server/metrics.h"
 #include "app/server/problem.h"
 
+#include "moxie/grammar.h"
 #include "moxie/scheduler.h"
 
 #include <stdatomic.h>
@@ -19,6 +20,7 @@ typedef struct mox_server {
     mox_cli_session session; /* model, tokenizer, chat (NULL: the model has no template) */
     mox_cli_settings settings;
     mox_scheduler *scheduler;
+    mox_token_trie *trie; /* for replies that keep to a form */
     mox_listener listener;
     mox_http *http;
     mox_auth auth;

@@ -1,14 +1,17 @@
 /* app/server/structure.c -- see structure.h. */
 #include "app/server/structure.h"
 
+#include "app/server/server.h"
+#include "base/alloc.h"
 #include "base/json_fields.h"
 
 static mox_status set_form(mox_ask *a, mox_form form, mox_json_span text, const char *what, mox_err *err)
 {
     if (a->form != MOX_FORM_FREE) return mox_fail(err, MOX_E_ARG, "%s and another form of the reply exclude each other", what);
     a->form = form;
+    a->form_field = what;
     a->schema = text;
-    return mox_fail(err, MOX_E_ARG, "%s is not supported yet", what);
+    return MOX_OK;
 }
 
 mox_status mox_structure_read_format(mox_ask *a, mox_json_span format, const char *what, mox_err *err)
@@ -32,7 +35,7 @@ mox_status mox_structure_choose(mox_ask *a, mox_tool_choice choice, mox_json_spa
     if (choice != MOX_TOOLS_REQUIRED) return MOX_OK;
     if (a->tools.w.n == 0) return mox_fail(err, MOX_E_ARG, "tool_choice asks for a call, but there are no tools");
     if (!mox_json_is_null(name)) MOX_TRY(mox_json_get_string(name, "tool_choice", &a->call_name, NULL, err));
-    return set_form(a, MOX_FORM_CALL, (mox_json_span){0}, "tool_choice required", err);
+    return set_form(a, MOX_FORM_CALL, (mox_json_span){0}, "tool_choice", err);
 }
 
 mox_status mox_structure_read_tool_choice(mox_ask *a, mox_json_span choice, mox_err *err)
@@ -59,4 +62,64 @@ mox_status mox_structure_read_openai(mox_ask *a, const mox_fields *f, mox_err *e
     if (schema->given) MOX_TRY(set_form(a, MOX_FORM_SCHEMA, schema->raw, "json_schema", err));
     if (grammar->given && grammar->raw.n > 2) MOX_TRY(set_form(a, MOX_FORM_GRAMMAR, grammar->raw, "grammar", err));
     return MOX_OK;
+}
+
+/* ---- grammars -------------------------------------------------------------------------------------------- */
+
+typedef struct warning_target {
+    mox_log *log;
+    const char *id;
+} warning_target;
+
+static void warn(void *user, const char *sentence)
+{
+    const warning_target *t = user;
+    mox_log_note(t->log, t->id, sentence);
+}
+
+static mox_status compile_gbnf(mox_ask *a, mox_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    MOX_TRY(mox_json_get_string(a->schema, "grammar", &text, &n, err));
+    const mox_status status = mox_grammar_create_gbnf(&a->grammar, text, n, err);
+    mox_free(text);
+    return status;
+}
+
+static mox_status compile_calls(mox_ask *a, mox_server *s, const char *id, mox_err *err)
+{
+    mox_chat_info info = {0};
+    warning_target target = {&s->log, id};
+    if (s->session.chat) mox_chat_get_info(s->session.chat, &info);
+    if (!info.call_format) return mox_fail(err, MOX_E_ARG, "this model has no form of tool calls that could be asked for");
+    const mox_calls_opts opts = {.format = info.call_format, .tools = {mox_writer_text(&a->tools.w), a->tools.w.n}, .name = a->call_name,
+                                 .parallel = !a->single_call, .warn = warn, .warn_user = &target};
+    return mox_grammar_create_calls(&a->grammar, &opts, err);
+}
+
+static mox_status compile(mox_ask *a, mox_server *s, const char *id, mox_err *err)
+{
+    switch (a->form) {
+    case MOX_FORM_FREE: return MOX_OK;
+    case MOX_FORM_OBJECT: return mox_grammar_create_object(&a->grammar, err);
+    case MOX_FORM_SCHEMA: return mox_grammar_create_schema(&a->grammar, (mox_json_text){a->schema.text, a->schema.n}, NULL, err);
+    case MOX_FORM_GRAMMAR: return compile_gbnf(a, err);
+    case MOX_FORM_CALL: return compile_calls(a, s, id, err);
+    }
+    return MOX_OK;
+}
+
+mox_status mox_structure_compile(mox_ask *a, mox_server *s, const char *id, mox_err *err)
+{
+    mox_err why;
+    const mox_status status = compile(a, s, id, &why);
+    return status == MOX_OK ? MOX_OK : mox_fail(err, status, "%s: %.400s", a->form_field, why.msg);
+}
+
+void mox_structure_put_note(const mox_ask *a, mox_put *out)
+{
+    if (a->form != MOX_FORM_SCHEMA) return;
+    mox_putf(out, "Answer with JSON that this schema describes, and nothing else:\n");
+    mox_put_raw(out, a->schema.text, a->schema.n);
 }

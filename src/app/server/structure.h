@@ -15,4 +15,10 @@ mox_status mox_structure_choose(mox_ask *a, mox_tool_choice choice, mox_json_spa
 /* "none", "auto", "required", or an object that names one function (either shape of OpenAI's). */
 mox_status mox_structure_read_tool_choice(mox_ask *a, mox_json_span choice, mox_err *err);
 
+
+/* When everything is read: makes the grammar.  id is the request's, for warnings in the log. */
+mox_status mox_structure_compile(mox_ask *a, struct mox_server *s, const char *id, mox_err *err);
+/* What the model is told about the form, or nothing. */
+void mox_structure_put_note(const mox_ask *a, mox_put *out);
+
 #endif
