@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-mox_status mox_hold_init(mox_hold *h, const mox_turn_opts *opts, const mox_generation *g, const mox_tokenizer *t, int64_t n_vocab,
-                         bool may_think, mox_err *err)
+mox_status mox_hold_init(mox_hold *h, const mox_turn_opts *opts, const mox_generation *g, const mox_tokenizer *t,
+                         int64_t n_vocab, bool may_think, mox_err *err)
 {
     if (!opts->grammar) return MOX_OK;
     if (!opts->trie) return mox_fail(err, MOX_E_ARG, "a reply with a grammar needs the tokenizer's trie");

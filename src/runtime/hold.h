@@ -25,8 +25,8 @@ typedef struct mox_hold {
 } mox_hold;
 
 /* may_think: the reply may begin with <think>. */
-mox_status mox_hold_init(mox_hold *h, const mox_turn_opts *opts, const mox_generation *g, const mox_tokenizer *t, int64_t n_vocab,
-                         bool may_think, mox_err *err);
+mox_status mox_hold_init(mox_hold *h, const mox_turn_opts *opts, const mox_generation *g, const mox_tokenizer *t,
+                         int64_t n_vocab, bool may_think, mox_err *err);
 void mox_hold_deinit(mox_hold *h);
 
 /* Before each token.  thinking: a block is open now.  *over: nothing can follow any more. */

@@ -45,10 +45,10 @@ struct mox_constraint {
     uint32_t n_states, n_base;
     frame *frames;
     uint32_t n_frames;
-    uint32_t *buckets; /* [BUCKETS] frames; 0: none */
-    uint32_t *remap;   /* [FRAMES_MAX] while frames are moved */
+    uint32_t *buckets;                  /* [BUCKETS] frames; 0: none */
+    uint32_t *remap;                    /* [FRAMES_MAX] while frames are moved */
     uint32_t *seen, *seen_round, round; /* [SEEN] states of the set that is being made */
-    uint32_t *marks;   /* [longest + 2, 3] of a walk: where its sets begin, its frames, its branches */
+    uint32_t *marks;                    /* [longest + 2, 3] of a walk: where its sets begin, its frames, its branches */
     int64_t work;
     bool over; /* something did not fit */
 };
@@ -110,7 +110,10 @@ static void keep_used_frames(mox_constraint *c)
 
 /* ---- sets ----------------------------------------------------------------------------------- */
 
-static bool same(const state *a, const state *b) { return a->node == b->node && a->stack == b->stack && a->memory == b->memory; }
+static bool same(const state *a, const state *b)
+{
+    return a->node == b->node && a->stack == b->stack && a->memory == b->memory;
+}
 
 /* Looks the state up among those of the set from begin on, and puts it there. */
 static bool seen_before(mox_constraint *c, uint32_t begin, const state *s)
@@ -125,7 +128,9 @@ static bool seen_before(mox_constraint *c, uint32_t begin, const state *s)
     const uint32_t first = n == FEW ? begin : c->n_states; /* the few enter together */
     for (uint32_t i = first; i <= c->n_states; i++) {
         const state *one = i < c->n_states ? &c->states[i] : s;
-        uint32_t slot = (uint32_t)((((uint64_t)one->stack << 32 | one->node) ^ one->memory * 31) * 0x9E3779B97F4A7C15u >> 45) & (SEEN - 1);
+        uint32_t slot =
+            (uint32_t)((((uint64_t)one->stack << 32 | one->node) ^ one->memory * 31) * 0x9E3779B97F4A7C15u >> 45) &
+            (SEEN - 1);
         for (; c->seen_round[slot] == c->round; slot = (slot + 1) & (SEEN - 1)) {
             if (i == c->n_states && same(&c->states[c->seen[slot]], s)) return true;
         }
@@ -149,7 +154,10 @@ static void add(mox_constraint *c, uint32_t begin, uint32_t node, uint32_t stack
     c->n_states++;
 }
 
-static const mox_gstring *string_at(const mox_grammar *g, const mox_gnode *node) { return (const mox_gstring *)g->strings.data + node->a; }
+static const mox_gstring *string_at(const mox_grammar *g, const mox_gnode *node)
+{
+    return (const mox_gstring *)g->strings.data + node->a;
+}
 
 static void add_first(mox_constraint *c, uint32_t begin, uint32_t node, uint32_t stack)
 {
@@ -171,8 +179,10 @@ static void lead_on_repeat(mox_constraint *c, uint32_t begin, state s, const mox
 static void lead_back(mox_constraint *c, uint32_t begin, state s)
 {
     const frame f = c->frames[s.stack];
-    if (mox_gnode_at(c->g, f.node)->op == MOX_G_REPEAT) add(c, begin, f.node, f.parent, f.count);
-    else add_first(c, begin, f.node, f.parent);
+    if (mox_gnode_at(c->g, f.node)->op == MOX_G_REPEAT)
+        add(c, begin, f.node, f.parent, f.count);
+    else
+        add_first(c, begin, f.node, f.parent);
 }
 
 /* Adds what a state leads to without a byte. */
@@ -223,7 +233,10 @@ static void step_state(mox_constraint *c, uint32_t begin, state s, unsigned char
     c->work++;
     switch (node->op) {
     case MOX_G_BYTE: step = node->a == byte ? MOX_STEP_NEXT : MOX_STEP_NO; break;
-    case MOX_G_SET: step = ((const mox_gset *)g->sets.data)[node->a].bits[byte / 64] >> (byte % 64) & 1 ? MOX_STEP_NEXT : MOX_STEP_NO; break;
+    case MOX_G_SET:
+        step =
+            ((const mox_gset *)g->sets.data)[node->a].bits[byte / 64] >> (byte % 64) & 1 ? MOX_STEP_NEXT : MOX_STEP_NO;
+        break;
     case MOX_G_CHAR: step = mox_gstep_char((const mox_granges *)g->ranges.data + node->a, byte, &s.memory); break;
     case MOX_G_STRING: step = mox_gstep_string(string_at(g, node), byte, &s.memory); break;
     case MOX_G_WS: step = mox_gstep_ws(byte, &s.memory); break;
@@ -311,15 +324,16 @@ static bool allocate(mox_constraint *c, int32_t n_end_ids)
     return c->end_ids && c->states && c->frames && c->remap && c->buckets && c->seen && c->seen_round && c->marks;
 }
 
-mox_status mox_constraint_create(mox_constraint **out, const mox_grammar *g, const mox_token_trie *trie, const int32_t *end_ids,
-                                 int32_t n_end_ids, mox_err *err)
+mox_status mox_constraint_create(mox_constraint **out, const mox_grammar *g, const mox_token_trie *trie,
+                                 const int32_t *end_ids, int32_t n_end_ids, mox_err *err)
 {
     *out = NULL;
     mox_constraint *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "a constraint");
     c->g = g;
     c->trie = trie;
-    mox_status status = allocate(c, n_end_ids) ? MOX_OK : mox_fail_memory(err, STATES_MAX * sizeof *c->states, "a constraint");
+    mox_status status =
+        allocate(c, n_end_ids) ? MOX_OK : mox_fail_memory(err, STATES_MAX * sizeof *c->states, "a constraint");
     if (status == MOX_OK) {
         for (int32_t i = 0; i < n_end_ids; i++) c->end_ids[i] = end_ids[i];
         c->n_end_ids = n_end_ids;
@@ -353,10 +367,7 @@ bool mox_constraint_may_end(const mox_constraint *c)
     return false;
 }
 
-bool mox_constraint_must_end(const mox_constraint *c)
-{
-    return c->n_base == 1 && mox_constraint_may_end(c);
-}
+bool mox_constraint_must_end(const mox_constraint *c) { return c->n_base == 1 && mox_constraint_may_end(c); }
 
 static bool is_end(const mox_constraint *c, int32_t token)
 {
@@ -395,7 +406,8 @@ static mox_status accept(mox_constraint *c, const char *bytes, size_t n, bool sp
     uint32_t from;
     const uint32_t n_frames = c->n_frames;
     mox_status status = try_bytes(c, bytes, n, special, &from, err);
-    if (status == MOX_OK && from == c->n_states) status = mox_fail(err, MOX_E_ARG, "the grammar does not allow this here");
+    if (status == MOX_OK && from == c->n_states)
+        status = mox_fail(err, MOX_E_ARG, "the grammar does not allow this here");
     if (status != MOX_OK) {
         forget_trial(c, n_frames);
         return status;
@@ -443,7 +455,8 @@ static void walk(mox_constraint *c, const mox_trie *trie, uint32_t begin, uint32
 {
     enum { FROM, FRAMES, END, FIELDS };
     const mox_trie_node *nodes = trie->nodes.data;
-    uint32_t (*levels)[FIELDS] = (void *)c->marks; /* the set before the next byte, frames before it, and where the branch ends */
+    uint32_t(*levels)[FIELDS] =
+        (void *)c->marks; /* the set before the next byte, frames before it, and where the branch ends */
     const uint32_t n_frames = c->n_frames, n_states = c->n_states;
     uint32_t depth = 0;
     levels[0][FROM] = from;
@@ -526,7 +539,8 @@ static void walk_string(mox_constraint *c, const mox_trie *trie, state s, mox_gp
             continue;
         }
         if (!inside) place = (mox_gplace){to, mox_gstep_one_more(string, place.count)};
-        if (to == MOX_DFA_DEAD || ((string->reach || place.count < string->min) && !mox_gstep_string_can_end(string, place))) {
+        if (to == MOX_DFA_DEAD ||
+            ((string->reach || place.count < string->min) && !mox_gstep_string_can_end(string, place))) {
             i = at.end;
             continue;
         }
@@ -542,7 +556,8 @@ static void allow_plain(const mox_constraint *c, const mox_gstring *s, mox_gplac
     const mox_token_trie *t = c->trie;
     const int64_t n = m->n < t->n_tokens ? m->n : t->n_tokens;
     const uint32_t room = s->max == MOX_GRAMMAR_NO_MAX || s->max - at.count >= 255 ? 255 : s->max - at.count;
-    for (int64_t i = 0; i < n; i++) m->allowed[i] |= (unsigned char)((t->kinds[i] & MOX_TOKEN_PLAIN) && t->chars[i] <= room);
+    for (int64_t i = 0; i < n; i++)
+        m->allowed[i] |= (unsigned char)((t->kinds[i] & MOX_TOKEN_PLAIN) && t->chars[i] <= room);
     m->found += room > 0;
 }
 

@@ -91,7 +91,10 @@ struct mox_grammar {
     mox_region memory;
 };
 
-static inline const mox_gnode *mox_gnode_at(const mox_grammar *g, uint32_t i) { return (const mox_gnode *)g->nodes.data + i; }
+static inline const mox_gnode *mox_gnode_at(const mox_grammar *g, uint32_t i)
+{
+    return (const mox_gnode *)g->nodes.data + i;
+}
 
 /* ---- building -------------------------------------------------------------- */
 
@@ -181,6 +184,7 @@ typedef struct mox_gparam { /* a property of an object's schema, for formats wit
 /* The properties in order. */
 const mox_gparam *mox_gschema_params(mox_gschema *s);
 /* A parameter's value as tagged text: strings as they are, up to one of the words, others as JSON. */
-uint32_t mox_gschema_emit_tagged(mox_gschema *s, const mox_gparam *p, const char *const *words, size_t n_words, uint32_t next);
+uint32_t mox_gschema_emit_tagged(mox_gschema *s, const mox_gparam *p, const char *const *words, size_t n_words,
+                                 uint32_t next);
 
 #endif

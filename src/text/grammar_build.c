@@ -17,8 +17,12 @@ enum { WORK_MAX = 60 * 1000 * 1000, EMPTY_REPEAT_MAX = 256 };
 
 void mox_gb_init(mox_gb *b, uint32_t depth_max, mox_err *err)
 {
-    *b = (mox_gb){.err = err, .any_value = MOX_GRAMMAR_NO_MAX, 
-                 .any_object = MOX_GRAMMAR_NO_MAX, .any_array = MOX_GRAMMAR_NO_MAX, .bad_rule = MOX_GRAMMAR_NO_MAX, .work = {WORK_MAX}};
+    *b = (mox_gb){.err = err,
+                  .any_value = MOX_GRAMMAR_NO_MAX,
+                  .any_object = MOX_GRAMMAR_NO_MAX,
+                  .any_array = MOX_GRAMMAR_NO_MAX,
+                  .bad_rule = MOX_GRAMMAR_NO_MAX,
+                  .work = {WORK_MAX}};
     b->g = mox_alloc_array(1, sizeof *b->g);
     if (!b->g) {
         b->status = mox_fail_memory(err, sizeof *b->g, "a grammar");
@@ -83,7 +87,8 @@ static uint32_t add_node(mox_gb *b, mox_gop op, uint32_t a, uint32_t next)
     if (b->status != MOX_OK) return 0;
     mox_grammar *g = b->g;
     if (g->n_nodes == MOX_GRAMMAR_NODES_MAX)
-        return mox_gb_fail(b, MOX_E_LIMIT, "the grammar is too large: it needs more than %d nodes", MOX_GRAMMAR_NODES_MAX);
+        return mox_gb_fail(b, MOX_E_LIMIT, "the grammar is too large: it needs more than %d nodes",
+                           MOX_GRAMMAR_NODES_MAX);
     mox_gnode *node = grow(b, &g->nodes, g->n_nodes, sizeof *node);
     if (!node) return 0;
     *node = (mox_gnode){.op = (uint8_t)op, .nest = b->nest, .height = MOX_GRAMMAR_NEVER, .a = a, .next = next};
@@ -142,7 +147,9 @@ uint32_t mox_gb_string(mox_gb *b, const mox_gstring *s, uint32_t next)
     if (s->dfa && s->dfa->start != MOX_DFA_DEAD && s->max != MOX_GRAMMAR_NO_MAX) {
         mox_err local = {0};
         const mox_status status = mox_dfa_reach(&b->g->memory, s->dfa, s->min, s->max, &b->work, &slot->reach, &local);
-        if (status != MOX_OK) return mox_gb_fail(b, status, status == MOX_E_MEMORY ? "%s" : "the schema has a pattern that %s", local.msg);
+        if (status != MOX_OK)
+            return mox_gb_fail(b, status, status == MOX_E_MEMORY ? "%s" : "the schema has a pattern that %s",
+                               local.msg);
     }
     return mox_gstep_possible(slot) ? add_node(b, MOX_G_STRING, b->g->n_strings++, next) : 0;
 }
@@ -183,7 +190,8 @@ uint32_t mox_gb_rule(mox_gb *b)
 {
     if (b->status != MOX_OK) return 0;
     if (b->g->n_rules == MOX_GRAMMAR_RULES_MAX)
-        return mox_gb_fail(b, MOX_E_LIMIT, "the grammar is too large: it needs more than %d rules", MOX_GRAMMAR_RULES_MAX);
+        return mox_gb_fail(b, MOX_E_LIMIT, "the grammar is too large: it needs more than %d rules",
+                           MOX_GRAMMAR_RULES_MAX);
     uint32_t *slot = grow(b, &b->g->rules, b->g->n_rules, sizeof *slot);
     if (!slot) return 0;
     *slot = 0;
@@ -242,7 +250,10 @@ typedef struct check {
 
 static bool is_empty(const check *c, uint32_t node) { return c->empty[node]; }
 static uint32_t rule_start(const mox_grammar *g, uint32_t rule) { return ((const uint32_t *)g->rules.data)[rule]; }
-static const mox_grepeat *repeat_of(const mox_grammar *g, const mox_gnode *node) { return (const mox_grepeat *)g->repeats.data + node->a; }
+static const mox_grepeat *repeat_of(const mox_grammar *g, const mox_gnode *node)
+{
+    return (const mox_grepeat *)g->repeats.data + node->a;
+}
 
 static bool string_may_be_empty(const mox_grammar *g, const mox_gnode *node)
 {
@@ -289,7 +300,8 @@ static void loosen_repeats(check *c, mox_gb *b)
         if (!is_empty(c, repeats[i].body)) continue;
         repeats[i].min = 0;
         if (repeats[i].max == MOX_GRAMMAR_NO_MAX || repeats[i].max <= EMPTY_REPEAT_MAX) continue;
-        mox_gb_fail(b, MOX_E_ARG, "something that may be empty is repeated up to %u times: %d is the most", repeats[i].max, EMPTY_REPEAT_MAX);
+        mox_gb_fail(b, MOX_E_ARG, "something that may be empty is repeated up to %u times: %d is the most",
+                    repeats[i].max, EMPTY_REPEAT_MAX);
     }
 }
 
@@ -341,7 +353,8 @@ static mox_status find_circles(check *c, mox_gb *b)
             } else if (color[to] == 1) {
                 while (top > 1 && mox_gnode_at(c->g, stack[top - 1].node)->op != MOX_G_CALL) top--;
                 b->bad_rule = mox_gnode_at(c->g, stack[top - 1].node)->a;
-                status = mox_fail(b->err, MOX_E_ARG, "a rule begins with itself (left recursion), and would never come to an end");
+                status = mox_fail(b->err, MOX_E_ARG,
+                                  "a rule begins with itself (left recursion), and would never come to an end");
             } else if (color[to] == 0) {
                 color[to] = 1;
                 stack[top++] = (visit){to, 0};
@@ -369,8 +382,7 @@ static uint32_t find_height(const mox_grammar *g, const mox_gnode *node)
         for (uint32_t i = 1; i <= targets[node->a]; i++)
             if (height_at(g, targets[node->a + i]) < best) best = height_at(g, targets[node->a + i]);
         return best;
-    case MOX_G_CALL:
-        return larger(node->nest + height_at(g, rule_start(g, node->a)), height_at(g, node->next));
+    case MOX_G_CALL: return larger(node->nest + height_at(g, rule_start(g, node->a)), height_at(g, node->next));
     case MOX_G_REPEAT:
         r = repeat_of(g, node);
         return r->min == 0 ? height_at(g, node->next) : larger(height_at(g, r->body), height_at(g, node->next));

@@ -42,7 +42,8 @@ static mox_status add_tool(void *user, mox_json_span element, mox_err *err)
         const mox_json_span function = fields[FUNCTION];
         MOX_TRY(mox_json_fields(function, "a tool's function", names, N_FIELDS, fields, err));
     }
-    if (m->n_tools == TOOLS_MAX) return mox_fail(err, MOX_E_LIMIT, "tools: calls can be held to at most %d tools", TOOLS_MAX);
+    if (m->n_tools == TOOLS_MAX)
+        return mox_fail(err, MOX_E_LIMIT, "tools: calls can be held to at most %d tools", TOOLS_MAX);
     tool *t = &m->tools[m->n_tools];
     char *name;
     MOX_TRY(mox_json_get_string(fields[NAME], "a tool's name", &name, &t->n, err));
@@ -71,10 +72,13 @@ static void read_tools(maker *m)
     if (b->status == MOX_OK && tools.n > MOX_GRAMMAR_TEXT_MAX)
         mox_gb_fail(b, MOX_E_LIMIT, "tools: at most %d bytes, and these have %zu", MOX_GRAMMAR_TEXT_MAX, tools.n);
     if (b->status == MOX_OK && tools.text)
-        b->status = mox_json_each((mox_json_span){.name = "tools", .text = tools.text, .n = tools.n}, "tools", add_tool, m, b->err);
+        b->status = mox_json_each((mox_json_span){.name = "tools", .text = tools.text, .n = tools.n}, "tools", add_tool,
+                                  m, b->err);
     if (m->n_tools > 0) return;
-    if (m->opts->name) mox_gb_fail(b, MOX_E_ARG, "tools: there is no tool named %.*s", 100, m->opts->name);
-    else mox_gb_fail(b, MOX_E_ARG, "tools: there is none that could be called");
+    if (m->opts->name)
+        mox_gb_fail(b, MOX_E_ARG, "tools: there is no tool named %.*s", 100, m->opts->name);
+    else
+        mox_gb_fail(b, MOX_E_ARG, "tools: there is none that could be called");
 }
 
 /* ---- arguments -------------------------------------------------------------------------- */
@@ -86,7 +90,7 @@ static uint32_t arguments(maker *m, const tool *t, uint32_t next)
 
 typedef struct tags {
     const char *key_open, *key_close, *value_close; /* around a key, and from there on */
-    const char *words[2]; /* that a value must not contain */
+    const char *words[2];                           /* that a value must not contain */
     size_t n_words;
 } tags;
 
@@ -94,7 +98,8 @@ typedef struct tags {
 static void check_name(maker *m, const char *name, size_t n)
 {
     if (n == 0 || n > NAME_MAX_BYTES || memchr(name, '<', n) || memchr(name, '>', n) || memchr(name, '\n', n))
-        mox_gb_fail(m->b, MOX_E_ARG, "tools: the name %.*s cannot be written in this model's tool calls", n > 100 ? 100 : (int)n, name);
+        mox_gb_fail(m->b, MOX_E_ARG, "tools: the name %.*s cannot be written in this model's tool calls",
+                    n > 100 ? 100 : (int)n, name);
 }
 
 static uint32_t tagged_arguments(maker *m, const tool *t, const tags *k, uint32_t next)
@@ -102,7 +107,8 @@ static uint32_t tagged_arguments(maker *m, const tool *t, const tags *k, uint32_
     const mox_gparam *all[PARAMS_MAX];
     size_t n = 0;
     for (const mox_gparam *p = t->schema ? mox_gschema_params(t->schema) : NULL; p; p = p->next) {
-        if (n == PARAMS_MAX) return mox_gb_fail(m->b, MOX_E_LIMIT, "tools: a tool has more than %d parameters", PARAMS_MAX);
+        if (n == PARAMS_MAX)
+            return mox_gb_fail(m->b, MOX_E_LIMIT, "tools: a tool has more than %d parameters", PARAMS_MAX);
         all[n++] = p;
     }
     while (n-- > 0 && m->b->status == MOX_OK) {
@@ -150,9 +156,13 @@ static uint32_t glm(maker *m, const tool *t, uint32_t next)
 }
 
 #define DEEPSEEK(word) "<\xef\xbd\x9ctool\xe2\x96\x81" word "\xef\xbd\x9c>"
-#define DEEPSEEK_BEGIN DEEPSEEK("call\xe2\x96\x81" "begin")
+#define DEEPSEEK_BEGIN                                                                                                 \
+    DEEPSEEK("call\xe2\x96\x81"                                                                                        \
+             "begin")
 #define DEEPSEEK_SEP DEEPSEEK("sep")
-#define DEEPSEEK_END DEEPSEEK("call\xe2\x96\x81" "end")
+#define DEEPSEEK_END                                                                                                   \
+    DEEPSEEK("call\xe2\x96\x81"                                                                                        \
+             "end")
 
 static uint32_t deepseek_v3(maker *m, const tool *t, uint32_t next)
 {
@@ -191,8 +201,18 @@ static const layout layouts[] = {
     {"hermes", hermes, NULL, "\n", NULL},
     {"qwen-xml", qwen_xml, NULL, "\n", NULL},
     {"glm", glm, NULL, "\n", NULL},
-    {"deepseek-v3", deepseek_v3, DEEPSEEK("calls\xe2\x96\x81" "begin"), "\n", DEEPSEEK("calls\xe2\x96\x81" "end")},
-    {"deepseek-v3.1", deepseek_v31, DEEPSEEK("calls\xe2\x96\x81" "begin"), "", DEEPSEEK("calls\xe2\x96\x81" "end")},
+    {"deepseek-v3", deepseek_v3,
+     DEEPSEEK("calls\xe2\x96\x81"
+              "begin"),
+     "\n",
+     DEEPSEEK("calls\xe2\x96\x81"
+              "end")},
+    {"deepseek-v3.1", deepseek_v31,
+     DEEPSEEK("calls\xe2\x96\x81"
+              "begin"),
+     "",
+     DEEPSEEK("calls\xe2\x96\x81"
+              "end")},
     {"kimi-k2", kimi, "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>"},
 };
 
@@ -228,7 +248,9 @@ mox_status mox_grammar_create_calls(mox_grammar **out, const mox_calls_opts *opt
     *out = NULL;
     for (size_t i = 0; opts->format && i < sizeof layouts / sizeof *layouts; i++)
         if (strcmp(layouts[i].name, opts->format) == 0) l = &layouts[i];
-    if (!l) return mox_fail(err, MOX_E_ARG, "how this model writes tool calls is not known, so that none can be required of it");
+    if (!l)
+        return mox_fail(err, MOX_E_ARG,
+                        "how this model writes tool calls is not known, so that none can be required of it");
     mox_gb_init(&b, MOX_GRAMMAR_JSON_DEPTH, err);
     maker m = {.b = &b, .opts = opts};
     read_tools(&m);

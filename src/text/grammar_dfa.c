@@ -17,7 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLASSES_MAX = 512, CUTS_MAX = 1 << 13, TABLE = 1 << 14, SCRATCH_BYTES_MAX = 64 << 20, SURROGATES = 0xD800, SURROGATES_END = 0xE000 };
+enum {
+    CLASSES_MAX = 512,
+    CUTS_MAX = 1 << 13,
+    TABLE = 1 << 14,
+    SCRATCH_BYTES_MAX = 64 << 20,
+    SURROGATES = 0xD800,
+    SURROGATES_END = 0xE000
+};
 #define REACH_BITS_MAX ((size_t)1 << 25)
 
 static mox_status too_much(mox_err *err) { return mox_fail(err, MOX_E_LIMIT, "is too complicated"); }
@@ -163,8 +170,10 @@ static bool set_has(const mox_nfa_set *s, uint32_t c)
     uint32_t low = 0, high = s->n / 2;
     while (low < high) {
         const uint32_t mid = (low + high) / 2;
-        if (s->v[2 * mid + 1] < c) low = mid + 1;
-        else high = mid;
+        if (s->v[2 * mid + 1] < c)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return 2 * low < s->n && s->v[2 * low] <= c;
 }
@@ -203,7 +212,8 @@ static mox_status find_classes(maker *m)
     for (uint32_t i = 0; i < n; i++) {
         uint64_t sign = m->cuts[i] == SURROGATES;
         for (uint32_t k = 0; k < n_sets; k++)
-            if (set_has(&m->nfa->sets[k], m->cuts[i])) sign = (sign ^ (k + 1)) * 0x9E3779B97F4A7C15u, sign ^= sign >> 29;
+            if (set_has(&m->nfa->sets[k], m->cuts[i]))
+                sign = (sign ^ (k + 1)) * 0x9E3779B97F4A7C15u, sign ^= sign >> 29;
         uint32_t c = 0;
         while (c < n_classes && signs[c] != sign) c++;
         if (c == CLASSES_MAX) return too_much(m->err);
@@ -276,7 +286,8 @@ static mox_status find_state(maker *m, uint16_t *out)
     MOX_TRY(mox_buffer_reserve(&m->pool, m->n_pool + m->n_set, sizeof(uint32_t), "a pattern", m->err));
     MOX_TRY(mox_buffer_reserve(&m->first, m->n_states + 1, sizeof(uint32_t), "a pattern", m->err));
     MOX_TRY(mox_buffer_reserve(&m->count, m->n_states + 1, sizeof(uint32_t), "a pattern", m->err));
-    MOX_TRY(mox_buffer_reserve(&m->next, (size_t)(m->n_states + 1) * m->out->n_classes, sizeof(uint16_t), "a pattern", m->err));
+    MOX_TRY(mox_buffer_reserve(&m->next, (size_t)(m->n_states + 1) * m->out->n_classes, sizeof(uint16_t), "a pattern",
+                               m->err));
     if (m->n_set > 0) memcpy((uint32_t *)m->pool.data + m->n_pool, m->set, m->n_set * sizeof *m->set);
     ((uint32_t *)m->first.data)[m->n_states] = m->n_pool;
     ((uint32_t *)m->count.data)[m->n_states] = m->n_set;
@@ -296,7 +307,8 @@ static mox_status follow(maker *m, uint32_t state)
             const uint32_t at = ((uint32_t *)m->pool.data)[first + i];
             const mox_nfa_node *node = &m->nfa->nodes[at];
             if (node->op == MOX_NFA_MATCH) reach(m, at, false, false);
-            if (node->op == MOX_NFA_CHARS && m->member[(size_t)node->a * CLASSES_MAX + c]) reach(m, node->next, false, false);
+            if (node->op == MOX_NFA_CHARS && m->member[(size_t)node->a * CLASSES_MAX + c])
+                reach(m, node->next, false, false);
         }
         MOX_TRY(pay(m->work, count + 2 * (int64_t)m->n_set, m->err));
         MOX_TRY(find_state(m, &to));
@@ -444,7 +456,8 @@ static mox_status find_stays(mox_region *m, mox_dfa *d, mox_err *err)
     MOX_TRY(take(m, d->n_states, 1, &stays, err));
     MOX_TRY(take(m, d->n_classes, 1, &common, err));
     for (uint32_t i = 0; i < d->n_cuts; i++)
-        if (run_has_common(d->cuts[i], i + 1 < d->n_cuts ? d->cuts[i + 1] - 1 : MOX_DFA_CHAR_MAX)) common[d->classes[i]] = 1;
+        if (run_has_common(d->cuts[i], i + 1 < d->n_cuts ? d->cuts[i + 1] - 1 : MOX_DFA_CHAR_MAX))
+            common[d->classes[i]] = 1;
     for (uint32_t s = 0; s < d->n_states; s++) {
         stays[s] = 1;
         for (uint32_t c = 0; c < d->n_classes; c++)
@@ -553,8 +566,8 @@ static mox_status add_unwanted(mox_nfa *nfa, const mox_dfa_words *words, uint32_
     return mox_nfa_add(nfa, MOX_NFA_SPLIT, control, *out, out, err);
 }
 
-static mox_status make_in(mox_region *scratch, what kind, const mox_dfa_words *words, mox_dfa_budget *work, const mox_dfa **out,
-                          mox_err *err)
+static mox_status make_in(mox_region *scratch, what kind, const mox_dfa_words *words, mox_dfa_budget *work,
+                          const mox_dfa **out, mox_err *err)
 {
     mox_nfa nfa;
     uint32_t match = 0, at = 0;
@@ -564,15 +577,17 @@ static mox_status make_in(mox_region *scratch, what kind, const mox_dfa_words *w
         MOX_TRY(mox_nfa_add(&nfa, MOX_NFA_END, 0, match, &at, err));
         MOX_TRY(add_words(&nfa, words, at, &at, err));
     } else {
-        if (kind == PATTERN) MOX_TRY(mox_nfa_parse(&nfa, words->v[0], words->n[0], match, &at, err));
-        else MOX_TRY(add_unwanted(&nfa, words, match, &at, err));
+        if (kind == PATTERN)
+            MOX_TRY(mox_nfa_parse(&nfa, words->v[0], words->n[0], match, &at, err));
+        else
+            MOX_TRY(add_unwanted(&nfa, words, match, &at, err));
         MOX_TRY(anywhere(&nfa, at, &at, err));
     }
     return make_dfa(&nfa, at, match, kind != PATTERN, work, out, err);
 }
 
-static mox_status make_kept(mox_region *m, what kind, const mox_dfa_words *words, mox_dfa_budget *work, const mox_dfa **out,
-                            mox_err *err)
+static mox_status make_kept(mox_region *m, what kind, const mox_dfa_words *words, mox_dfa_budget *work,
+                            const mox_dfa **out, mox_err *err)
 {
     mox_region scratch = {.bytes_max = SCRATCH_BYTES_MAX};
     mox_status status = make_in(&scratch, kind, words, work, out, err);
@@ -581,17 +596,20 @@ static mox_status make_kept(mox_region *m, what kind, const mox_dfa_words *words
     return status;
 }
 
-mox_status mox_dfa_pattern(mox_region *m, const char *pattern, size_t n, mox_dfa_budget *work, const mox_dfa **out, mox_err *err)
+mox_status mox_dfa_pattern(mox_region *m, const char *pattern, size_t n, mox_dfa_budget *work, const mox_dfa **out,
+                           mox_err *err)
 {
     return make_kept(m, PATTERN, &(mox_dfa_words){.v = &pattern, .n = &n, .n_words = 1}, work, out, err);
 }
 
-mox_status mox_dfa_other_than(mox_region *m, const mox_dfa_words *words, mox_dfa_budget *work, const mox_dfa **out, mox_err *err)
+mox_status mox_dfa_other_than(mox_region *m, const mox_dfa_words *words, mox_dfa_budget *work, const mox_dfa **out,
+                              mox_err *err)
 {
     return make_kept(m, OTHER_THAN, words, work, out, err);
 }
 
-mox_status mox_dfa_without(mox_region *m, const mox_dfa_words *words, mox_dfa_budget *work, const mox_dfa **out, mox_err *err)
+mox_status mox_dfa_without(mox_region *m, const mox_dfa_words *words, mox_dfa_budget *work, const mox_dfa **out,
+                           mox_err *err)
 {
     return make_kept(m, WITHOUT, words, work, out, err);
 }
@@ -611,8 +629,10 @@ static mox_status add_words(mox_nfa *nfa, const mox_dfa_words *words, uint32_t n
             MOX_TRY(mox_nfa_add_set(nfa, run, 2, false, &set, err));
             MOX_TRY(mox_nfa_add(nfa, MOX_NFA_CHARS, set, at, &at, err));
         }
-        if (i == 0) *out = at;
-        else MOX_TRY(mox_nfa_add(nfa, MOX_NFA_SPLIT, at, *out, out, err));
+        if (i == 0)
+            *out = at;
+        else
+            MOX_TRY(mox_nfa_add(nfa, MOX_NFA_SPLIT, at, *out, out, err));
     }
     return MOX_OK;
 }
@@ -622,15 +642,17 @@ uint32_t mox_dfa_run(const mox_dfa *d, uint32_t c)
     uint32_t low = 0, high = d->n_cuts;
     while (high - low > 1) {
         const uint32_t mid = (low + high) / 2;
-        if (d->cuts[mid] <= c) low = mid;
-        else high = mid;
+        if (d->cuts[mid] <= c)
+            low = mid;
+        else
+            high = mid;
     }
     return low;
 }
 
 /* ---- two at once ---------------------------------------------------------------------- */
 
-typedef struct pairs { /* numbers for pairs of numbers, in the order in which they come */
+typedef struct pairs {      /* numbers for pairs of numbers, in the order in which they come */
     uint32_t *table, *pair; /* [TABLE] number + 1; [n] */
     uint32_t n, n_max;
 } pairs;
@@ -657,7 +679,8 @@ static mox_status init_pairs(pairs *p, mox_region *m, uint32_t n_max, mox_err *e
     return take(m, n_max, sizeof *p->pair, &p->pair, err);
 }
 
-static mox_status join_classes(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa *d, pairs *classes, mox_err *err)
+static mox_status join_classes(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa *d, pairs *classes,
+                               mox_err *err)
 {
     uint32_t *cuts, i = 0, k = 0, n = 0;
     uint16_t *of;
@@ -678,8 +701,8 @@ static mox_status join_classes(mox_region *m, const mox_dfa *a, const mox_dfa *b
     return MOX_OK;
 }
 
-static mox_status join_states(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa *d, const pairs *classes, mox_buffer *next,
-                              mox_dfa_budget *work, mox_err *err)
+static mox_status join_states(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa *d, const pairs *classes,
+                              mox_buffer *next, mox_dfa_budget *work, mox_err *err)
 {
     pairs states;
     unsigned char *ends;
@@ -704,7 +727,8 @@ static mox_status join_states(mox_region *m, const mox_dfa *a, const mox_dfa *b,
     return MOX_OK;
 }
 
-static mox_status both_in(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa_budget *work, const mox_dfa **out, mox_err *err)
+static mox_status both_in(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa_budget *work, const mox_dfa **out,
+                          mox_err *err)
 {
     mox_dfa *d;
     pairs classes;
@@ -714,14 +738,16 @@ static mox_status both_in(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox
     MOX_TRY(join_classes(m, a, b, d, &classes, err));
     mox_status status = join_states(m, a, b, d, &classes, &next, work, err);
     uint16_t *copy = NULL;
-    if (status == MOX_OK) status = copy_array(m, next.data, (size_t)d->n_states * d->n_classes * sizeof *copy, &copy, err);
+    if (status == MOX_OK)
+        status = copy_array(m, next.data, (size_t)d->n_states * d->n_classes * sizeof *copy, &copy, err);
     if (status == MOX_OK) status = complete(m, d, copy, work, err);
     mox_buffer_deinit(&next);
     *out = d;
     return status;
 }
 
-mox_status mox_dfa_both(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa_budget *work, const mox_dfa **out, mox_err *err)
+mox_status mox_dfa_both(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_dfa_budget *work, const mox_dfa **out,
+                        mox_err *err)
 {
     mox_region scratch = {.bytes_max = SCRATCH_BYTES_MAX};
     *out = a->start == MOX_DFA_DEAD ? a : b;
@@ -734,8 +760,8 @@ mox_status mox_dfa_both(mox_region *m, const mox_dfa *a, const mox_dfa *b, mox_d
 
 /* ---- lengths ---------------------------------------------------------------------------- */
 
-mox_status mox_dfa_reach(mox_region *m, const mox_dfa *d, uint32_t min, uint32_t max, mox_dfa_budget *work, const uint64_t **out,
-                         mox_err *err)
+mox_status mox_dfa_reach(mox_region *m, const mox_dfa *d, uint32_t min, uint32_t max, mox_dfa_budget *work,
+                         const uint64_t **out, mox_err *err)
 {
     const size_t n = d->n_states, k = d->n_classes, width = (size_t)max + 1;
     uint64_t *bits;

@@ -22,8 +22,8 @@ enum { T_SEQ, T_ALT, T_TEXT, T_CHARS, T_REPEAT, T_RULE };
 typedef struct tree {
     uint8_t type;
     struct tree *last, *prev;
-    const char *at;    /* in the grammar's text */
-    const char *text;  /* of a text, or a rule's name */
+    const char *at;   /* in the grammar's text */
+    const char *text; /* of a text, or a rule's name */
     size_t n;
     mox_granges chars;
     uint32_t min, max, rule;
@@ -56,8 +56,8 @@ static void fail_at(parser *p, const char *at, mox_status status, const char *wh
         line += *c == '\n';
     }
     if (n > 64) n = 64;
-    mox_gb_fail(p->b, status, "the grammar, line %zu, column %zu: %s%s%.*s%s", line, column, what, name ? " `" : "", (int)n,
-                name ? name : "", name ? "`" : "");
+    mox_gb_fail(p->b, status, "the grammar, line %zu, column %zu: %s%s%.*s%s", line, column, what, name ? " `" : "",
+                (int)n, name ? name : "", name ? "`" : "");
 }
 
 static void bad(parser *p, const char *what) { fail_at(p, p->at, MOX_E_ARG, what, NULL, 0); }
@@ -66,7 +66,10 @@ static void bad(parser *p, const char *what) { fail_at(p, p->at, MOX_E_ARG, what
 
 static bool ok(const parser *p) { return p->b->status == MOX_OK; }
 static int peek(const parser *p) { return p->at < p->end ? (unsigned char)*p->at : -1; }
-static bool is_name(int c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; }
+static bool is_name(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
 
 /* Blanks and comments; line breaks too where a rule goes on. */
 static void skip(parser *p, bool lines)
@@ -429,9 +432,12 @@ static uint32_t make_all(parser *p)
         if (!r->body) fail_at(p, r->at, MOX_E_ARG, "there is no rule", r->name, r->n);
         if (r->n == 4 && memcmp(r->name, "root", 4) == 0) root = r;
     }
-    if (ok(p) && !root) fail_at(p, p->rules[0].at, MOX_E_ARG, "there is no rule `root`; the first one is", p->rules[0].name, p->rules[0].n);
+    if (ok(p) && !root)
+        fail_at(p, p->rules[0].at, MOX_E_ARG, "there is no rule `root`; the first one is", p->rules[0].name,
+                p->rules[0].n);
     b->nest = 1; /* every call counts */
-    for (uint32_t i = 0; i < p->n_rules && ok(p); i++) mox_gb_define(b, p->rules[i].id, make(b, p->rules[i].body, b->returns));
+    for (uint32_t i = 0; i < p->n_rules && ok(p); i++)
+        mox_gb_define(b, p->rules[i].id, make(b, p->rules[i].body, b->returns));
     return ok(p) ? mox_gb_call(b, root->id, b->returns) : 0;
 }
 
@@ -455,19 +461,21 @@ static mox_status finish(parser *p, uint32_t root, mox_grammar **out)
         column = p->begin[i] == '\n' ? 1 : column + 1;
         line += p->begin[i] == '\n';
     }
-    return mox_fail(err, status, "the grammar, line %zu, column %zu: %s%s%s%s", line, column, *name ? "rule `" : "", name, *name ? "`: " : "",
-                    local.msg);
+    return mox_fail(err, status, "the grammar, line %zu, column %zu: %s%s%s%s", line, column, *name ? "rule `" : "",
+                    name, *name ? "`: " : "", local.msg);
 }
 
 mox_status mox_grammar_create_gbnf(mox_grammar **out, const char *text, size_t n, mox_err *err)
 {
     mox_gb b;
     *out = NULL;
-    if (n > MOX_GRAMMAR_TEXT_MAX) return mox_fail(err, MOX_E_LIMIT, "a grammar has at most %d bytes, and this has %zu", MOX_GRAMMAR_TEXT_MAX, n);
+    if (n > MOX_GRAMMAR_TEXT_MAX)
+        return mox_fail(err, MOX_E_LIMIT, "a grammar has at most %d bytes, and this has %zu", MOX_GRAMMAR_TEXT_MAX, n);
     parser p = {.b = &b, .begin = text, .at = text, .end = text + n};
     mox_gb_init(&b, MOX_GRAMMAR_CALL_DEPTH, err);
     p.rules = mox_alloc_array(MOX_GRAMMAR_RULES_MAX, sizeof *p.rules); /* outlives the grammar, for errors */
-    if (!p.rules && b.status == MOX_OK) b.status = mox_fail_memory(err, MOX_GRAMMAR_RULES_MAX * sizeof *p.rules, "a grammar");
+    if (!p.rules && b.status == MOX_OK)
+        b.status = mox_fail_memory(err, MOX_GRAMMAR_RULES_MAX * sizeof *p.rules, "a grammar");
     skip(&p, true);
     while (ok(&p) && p.at < p.end) {
         read_rule(&p);

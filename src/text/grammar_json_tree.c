@@ -28,8 +28,10 @@ static mox_gjson *add_value(mox_gb *b, mox_gjson *parent, const mox_json_token *
         v->n = token->n;
     }
     if (!parent) return v;
-    if (parent->last) parent->last->next = v;
-    else parent->first = v;
+    if (parent->last)
+        parent->last->next = v;
+    else
+        parent->first = v;
     parent->last = v;
     return v;
 }
@@ -43,7 +45,9 @@ static mox_gjson *read_all(mox_gb *b, mox_json_reader *r)
         mox_json_token token;
         b->status = mox_json_next(r, &token, b->err);
         if (b->status != MOX_OK || token.type == MOX_JSON_END) break;
-        if (n > VALUES_MAX) return (void)mox_gb_fail(b, MOX_E_LIMIT, "%s: a schema has at most %d values", r->in.name, VALUES_MAX), NULL;
+        if (n > VALUES_MAX)
+            return (void)mox_gb_fail(b, MOX_E_LIMIT, "%s: a schema has at most %d values", r->in.name, VALUES_MAX),
+                   NULL;
         if (token.type == MOX_JSON_KEY) {
             key = copy(b, token.text, token.n);
             n_key = token.n;
@@ -65,7 +69,8 @@ mox_gjson *mox_gjson_read(mox_gb *b, mox_json_span text)
     mox_json_reader r;
     if (b->status != MOX_OK) return NULL;
     if (text.n > MOX_GRAMMAR_TEXT_MAX)
-        return (void)mox_gb_fail(b, MOX_E_LIMIT, "%s: a schema has at most %d bytes, and this has %zu", text.name, MOX_GRAMMAR_TEXT_MAX, text.n),
+        return (void)mox_gb_fail(b, MOX_E_LIMIT, "%s: a schema has at most %d bytes, and this has %zu", text.name,
+                                 MOX_GRAMMAR_TEXT_MAX, text.n),
                NULL;
     mox_json_reader_init(&r, text);
     mox_gjson *root = read_all(b, &r);

@@ -179,8 +179,10 @@ static void make_fractions(const between *k, uint32_t out[2][2])
         uint32_t here[2][2];
         for (int low = 0; low < 2; low++) {
             for (int high = 0; high < 2; high++) {
-                const bool stop = (!low || may_stop(k, low_at, true, false)) && (!high || (k->high && may_stop(k, high_at, false, true)));
-                const int from = low ? digit_of(k->low, low_at) : 0, to = high && k->high ? digit_of(k->high, high_at) : 9;
+                const bool stop = (!low || may_stop(k, low_at, true, false)) &&
+                                  (!high || (k->high && may_stop(k, high_at, false, true)));
+                const int from = low ? digit_of(k->low, low_at) : 0,
+                          to = high && k->high ? digit_of(k->high, high_at) : 9;
                 uint32_t more = i == n || (high && !k->high) ? 0 : choose_digit(k, from, to, low, high, rest);
                 if (i == 0 && more != 0) more = mox_gb_byte(b, '.', more);
                 here[low][high] = !stop ? more : more == 0 ? k->next : mox_gb_either(b, more, k->next);
@@ -219,8 +221,10 @@ static uint32_t between_sizes(mox_gb *b, bool whole, const mox_gbound *low, cons
 {
     between k = {.b = b, .low = low, .high = high, .whole = whole, .next = next};
     const uint32_t most_free = whole ? WHOLE_MAX : EXACT_DIGITS;
-    uint32_t first = low->n_whole > 0 ? low->n_whole : 1, last = high ? (high->n_whole > 0 ? high->n_whole : 1) : most_free;
-    if (!whole && last > EXACT_DIGITS && first <= EXACT_DIGITS) last = EXACT_DIGITS; /* numbers with more digits are not needed */
+    uint32_t first = low->n_whole > 0 ? low->n_whole : 1,
+             last = high ? (high->n_whole > 0 ? high->n_whole : 1) : most_free;
+    if (!whole && last > EXACT_DIGITS && first <= EXACT_DIGITS)
+        last = EXACT_DIGITS; /* numbers with more digits are not needed */
     if (last < first) last = high ? last : first;
     uint32_t ways[DIGITS_MAX + 1], n = 0;
     for (k.n_whole = first; k.n_whole <= last && n < DIGITS_MAX; k.n_whole++) ways[n++] = with_digits(&k);
@@ -229,7 +233,8 @@ static uint32_t between_sizes(mox_gb *b, bool whole, const mox_gbound *low, cons
 
 uint32_t mox_gb_number(mox_gb *b, bool whole, const mox_gbound *low, const mox_gbound *high, uint32_t next)
 {
-    static const mox_gbound zero = {.set = true, .digits = ""}, above_zero = {.set = true, .exclusive = true, .digits = ""};
+    static const mox_gbound zero = {.set = true, .digits = ""},
+                            above_zero = {.set = true, .exclusive = true, .digits = ""};
     uint32_t ways[2], n = 0;
     const bool from_zero = low->set && !low->exclusive && low->n_all == 0;
     if (!high->set && (!low->set || from_zero)) {

@@ -61,8 +61,9 @@ static void add_child(tree *parent, tree *child)
 static const uint32_t digits[] = {'0', '9'};
 static const uint32_t words[] = {'0', '9', 'A', 'Z', '_', '_', 'a', 'z'};
 static const uint32_t blanks[] = {'\t', '\r', ' ', ' '};
-static const uint32_t all_blanks[] = {'\t', '\r', 0x1C, ' ', 0x85, 0x85, 0xA0, 0xA0, 0x1680, 0x1680, 0x2000, 0x200A,
-                                      0x2028, 0x2029, 0x202F, 0x202F, 0x205F, 0x205F, 0x3000, 0x3000, 0xFEFF, 0xFEFF};
+static const uint32_t all_blanks[] = {'\t',   '\r',   0x1C,   ' ',    0x85,   0x85,   0xA0,   0xA0,
+                                      0x1680, 0x1680, 0x2000, 0x200A, 0x2028, 0x2029, 0x202F, 0x202F,
+                                      0x205F, 0x205F, 0x3000, 0x3000, 0xFEFF, 0xFEFF};
 static const uint32_t line_ends[] = {'\n', '\n', '\r', '\r', 0x2028, 0x2029};
 
 typedef struct runs { /* of a class, before it is a set */
@@ -83,8 +84,10 @@ static mox_status add_runs(const parser *p, runs *r, const uint32_t *v, size_t n
 {
     uint32_t from = 0;
     for (size_t i = 0; i < n; i += 2) {
-        if (!negated) MOX_TRY(add_run(p, r, v[i], v[i + 1]));
-        else if (v[i] > from) MOX_TRY(add_run(p, r, from, v[i] - 1));
+        if (!negated)
+            MOX_TRY(add_run(p, r, v[i], v[i + 1]));
+        else if (v[i] > from)
+            MOX_TRY(add_run(p, r, from, v[i] - 1));
         from = v[i + 1] + 1;
     }
     return negated ? add_run(p, r, from, MOX_DFA_CHAR_MAX) : MOX_OK;
@@ -138,7 +141,8 @@ static mox_status read_unicode_escape(parser *p, uint32_t *out)
             if (low >= 0xDC00 && low < 0xE000) *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
         }
     }
-    return *out > MOX_DFA_CHAR_MAX || (*out >= 0xD800 && *out < 0xE000) ? bad(p, "has an escape that is no character") : MOX_OK;
+    return *out > MOX_DFA_CHAR_MAX || (*out >= 0xD800 && *out < 0xE000) ? bad(p, "has an escape that is no character")
+                                                                        : MOX_OK;
 }
 
 /* The character behind a backslash. */
@@ -196,8 +200,10 @@ static mox_status read_member(parser *p, runs *r)
     to = from;
     if (p->end - p->at > 1 && p->at[0] == '-' && p->at[1] != ']') {
         p->at++;
-        if (*p->at == '\\' && p->end - p->at > 1 && strchr("dDwWsS", p->at[1])) MOX_TRY(add_run(p, r, '-', '-')); /* no range */
-        else MOX_TRY(read_char(p, &to));
+        if (*p->at == '\\' && p->end - p->at > 1 && strchr("dDwWsS", p->at[1]))
+            MOX_TRY(add_run(p, r, '-', '-')); /* no range */
+        else
+            MOX_TRY(read_char(p, &to));
     }
     if (to < from) return bad(p, "has a range that runs backwards");
     return add_run(p, r, from, to);
@@ -297,7 +303,8 @@ static mox_status read_alternatives(parser *p, tree **out);
 
 static mox_status read_group(parser *p, tree **out)
 {
-    if (++p->depth > TREE_DEPTH_MAX) return mox_fail(p->err, MOX_E_LIMIT, "has more than %d groups inside each other", TREE_DEPTH_MAX);
+    if (++p->depth > TREE_DEPTH_MAX)
+        return mox_fail(p->err, MOX_E_LIMIT, "has more than %d groups inside each other", TREE_DEPTH_MAX);
     p->at++;
     if (p->end - p->at > 1 && *p->at == '?') {
         p->at++;

@@ -34,7 +34,10 @@ bool mox_gschema_refuse(mox_gschema *s, const mox_gjson *at, mox_status status, 
 }
 
 static bool is(const mox_gjson *v, mox_json_type type) { return v && v->type == type; }
-static bool text_is(const mox_gjson *v, const char *text) { return v->n == strlen(text) && memcmp(v->text, text, v->n) == 0; }
+static bool text_is(const mox_gjson *v, const char *text)
+{
+    return v->n == strlen(text) && memcmp(v->text, text, v->n) == 0;
+}
 
 static bool in_list(const char *const *list, const char *key, size_t n)
 {
@@ -45,21 +48,68 @@ static bool in_list(const char *const *list, const char *key, size_t n)
 
 bool mox_gschema_is_remark(const mox_gjson *m)
 {
-    static const char *const remarks[] = {
-        "title", "description", "default", "examples", "example", "$schema", "$id", "id", "$comment", "$defs", "definitions",
-        "$anchor", "$vocabulary", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema",
-        "discriminator", "xml", "externalDocs", "strict", "name", "markdownDescription", "enumDescriptions", "enumNames",
-        "propertyOrdering", "$dynamicAnchor", NULL};
+    static const char *const remarks[] = {"title",
+                                          "description",
+                                          "default",
+                                          "examples",
+                                          "example",
+                                          "$schema",
+                                          "$id",
+                                          "id",
+                                          "$comment",
+                                          "$defs",
+                                          "definitions",
+                                          "$anchor",
+                                          "$vocabulary",
+                                          "deprecated",
+                                          "readOnly",
+                                          "writeOnly",
+                                          "contentEncoding",
+                                          "contentMediaType",
+                                          "contentSchema",
+                                          "discriminator",
+                                          "xml",
+                                          "externalDocs",
+                                          "strict",
+                                          "name",
+                                          "markdownDescription",
+                                          "enumDescriptions",
+                                          "enumNames",
+                                          "propertyOrdering",
+                                          "$dynamicAnchor",
+                                          NULL};
     return in_list(remarks, m->key, m->n_key) || (m->n_key > 1 && memcmp(m->key, "x-", 2) == 0);
 }
 
 static bool is_known(const mox_gjson *m)
 {
-    static const char *const known[] = {
-        "type", "nullable", "enum", "const", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "properties", "required", "additionalProperties", "minProperties",
-        "maxProperties", "items", "prefixItems", "additionalItems", "minItems", "maxItems", "anyOf", "oneOf", "allOf", "$ref",
-        NULL};
+    static const char *const known[] = {"type",
+                                        "nullable",
+                                        "enum",
+                                        "const",
+                                        "minLength",
+                                        "maxLength",
+                                        "pattern",
+                                        "format",
+                                        "minimum",
+                                        "maximum",
+                                        "exclusiveMinimum",
+                                        "exclusiveMaximum",
+                                        "properties",
+                                        "required",
+                                        "additionalProperties",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "items",
+                                        "prefixItems",
+                                        "additionalItems",
+                                        "minItems",
+                                        "maxItems",
+                                        "anyOf",
+                                        "oneOf",
+                                        "allOf",
+                                        "$ref",
+                                        NULL};
     return in_list(known, m->key, m->n_key);
 }
 
@@ -111,7 +161,8 @@ static size_t read_part(const char *text, size_t n, size_t *at, char *out)
             c = (char)(hex(text[*at + 1]) * 16 + hex(text[*at + 2]));
             *at += 2;
         }
-        if (c == '~' && *at + 1 < n && (text[*at + 1] == '0' || text[*at + 1] == '1')) c = text[++*at] == '0' ? '~' : '/';
+        if (c == '~' && *at + 1 < n && (text[*at + 1] == '0' || text[*at + 1] == '1'))
+            c = text[++*at] == '0' ? '~' : '/';
         out[length++] = c;
     }
     return length;
@@ -135,7 +186,9 @@ const mox_gjson *mox_gschema_resolve(mox_gschema *s, const mox_gjson *ref)
 {
     const mox_gjson *v = s->root;
     if (ref->type != MOX_JSON_STRING || ref->n == 0 || ref->text[0] != '#' || (ref->n > 1 && ref->text[1] != '/')) {
-        mox_gschema_refuse(s, ref, MOX_E_ARG, "refers to something outside of this schema: only references such as #/$defs/name are followed");
+        mox_gschema_refuse(
+            s, ref, MOX_E_ARG,
+            "refers to something outside of this schema: only references such as #/$defs/name are followed");
         return NULL;
     }
     char *part = mox_gb_take(s->b, ref->n);
@@ -166,8 +219,9 @@ static unsigned type_of_word(const mox_gjson *word)
     static const struct {
         const char *name;
         unsigned type;
-    } names[] = {{"null", MOX_GT_NULL},     {"boolean", MOX_GT_BOOLEAN}, {"integer", MOX_GT_WHOLE}, {"number", MOX_GT_NUMBER},
-                 {"string", MOX_GT_STRING}, {"array", MOX_GT_ARRAY},     {"object", MOX_GT_OBJECT}};
+    } names[] = {{"null", MOX_GT_NULL},     {"boolean", MOX_GT_BOOLEAN}, {"integer", MOX_GT_WHOLE},
+                 {"number", MOX_GT_NUMBER}, {"string", MOX_GT_STRING},   {"array", MOX_GT_ARRAY},
+                 {"object", MOX_GT_OBJECT}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (word->type == MOX_JSON_STRING && text_is(word, names[i].name)) return names[i].type;
     return 0;
@@ -201,7 +255,8 @@ static bool read_count(fold *f, const mox_gjson *at, uint32_t *out, bool *huge)
         return false;
     }
     *out = 0;
-    for (uint32_t i = 0; read && i < n.n_whole && *out <= LENGTH_MAX; i++) *out = *out * 10 + (uint32_t)(unsigned char)n.digits[i];
+    for (uint32_t i = 0; read && i < n.n_whole && *out <= LENGTH_MAX; i++)
+        *out = *out * 10 + (uint32_t)(unsigned char)n.digits[i];
     *huge = !read || *out > LENGTH_MAX;
     return true;
 }
@@ -214,8 +269,10 @@ static void fold_min(fold *f, const mox_gjson *schema, const char *key, unsigned
     if (!at) return;
     f->out->hints |= type;
     if (!read_count(f, at, &n, &huge)) return;
-    if (huge) mox_gschema_refuse(f->s, at, MOX_E_LIMIT, "is more than any reply has");
-    else if (n > *min) *min = n;
+    if (huge)
+        mox_gschema_refuse(f->s, at, MOX_E_LIMIT, "is more than any reply has");
+    else if (n > *min)
+        *min = n;
 }
 
 static void fold_max(fold *f, const mox_gjson *schema, const char *key, unsigned type, uint32_t *max)
@@ -255,8 +312,10 @@ static void fold_bound(fold *f, const mox_gjson *schema, const char *key, bool l
     if (f->s->b->status != MOX_OK) return;
     n.exclusive = exclusive;
     const int order = bound->set ? mox_gbound_compare(&n, bound) : lower ? 1 : -1;
-    if (lower ? order > 0 : order < 0) *bound = n;
-    else if (order == 0) bound->exclusive = bound->exclusive || exclusive;
+    if (lower ? order > 0 : order < 0)
+        *bound = n;
+    else if (order == 0)
+        bound->exclusive = bound->exclusive || exclusive;
 }
 
 static void fold_numbers(fold *f, const mox_gjson *schema)
@@ -293,8 +352,10 @@ static void fold_strings(fold *f, const mox_gjson *schema)
 static void fold_values(fold *f, const mox_gjson *schema)
 {
     const mox_gjson *list = mox_gjson_get(schema, "enum"), *one = mox_gjson_get(schema, "const");
-    if (list && list->type != MOX_JSON_ARRAY) mox_gschema_refuse(f->s, list, MOX_E_ARG, "must be an array of values");
-    else if (list) mox_glink_add(f->s->b, &f->out->values, list);
+    if (list && list->type != MOX_JSON_ARRAY)
+        mox_gschema_refuse(f->s, list, MOX_E_ARG, "must be an array of values");
+    else if (list)
+        mox_glink_add(f->s->b, &f->out->values, list);
     if (one) mox_glink_add(f->s->b, &f->out->values, one);
 }
 
@@ -305,7 +366,8 @@ static void fold_objects(fold *f, const mox_gjson *schema)
     const mox_gjson *extra = mox_gjson_get(schema, "additionalProperties");
     if (properties && properties->type != MOX_JSON_OBJECT)
         mox_gschema_refuse(f->s, properties, MOX_E_ARG, "must be an object of schemas");
-    if (required && required->type != MOX_JSON_ARRAY) mox_gschema_refuse(f->s, required, MOX_E_ARG, "must be an array of names");
+    if (required && required->type != MOX_JSON_ARRAY)
+        mox_gschema_refuse(f->s, required, MOX_E_ARG, "must be an array of names");
     for (const mox_gjson *r = is(required, MOX_JSON_ARRAY) ? required->first : NULL; r; r = r->next)
         if (r->type != MOX_JSON_STRING) mox_gschema_refuse(f->s, r, MOX_E_ARG, "must be a name");
     fold_min(f, schema, "minProperties", MOX_GT_OBJECT, &o->min_properties);
@@ -322,7 +384,8 @@ static void fold_arrays(fold *f, const mox_gjson *schema)
     const mox_gjson *prefix = mox_gjson_get(schema, "prefixItems"), *items = mox_gjson_get(schema, "items");
     fold_min(f, schema, "minItems", MOX_GT_ARRAY, &f->out->min_items);
     fold_max(f, schema, "maxItems", MOX_GT_ARRAY, &f->out->max_items);
-    if (prefix && prefix->type != MOX_JSON_ARRAY) mox_gschema_refuse(f->s, prefix, MOX_E_ARG, "must be an array of schemas");
+    if (prefix && prefix->type != MOX_JSON_ARRAY)
+        mox_gschema_refuse(f->s, prefix, MOX_E_ARG, "must be an array of schemas");
     if (!prefix && !items) return;
     f->out->hints |= MOX_GT_ARRAY;
     mox_glink_add(f->s->b, &f->out->arrays, schema);
@@ -333,7 +396,8 @@ static void fold_groups(fold *f, const mox_gjson *schema)
     static const char *const keys[] = {"anyOf", "oneOf"};
     const mox_gjson *all = mox_gjson_get(schema, "allOf");
     if (all && all->type != MOX_JSON_ARRAY) mox_gschema_refuse(f->s, all, MOX_E_ARG, "must be an array of schemas");
-    for (const mox_gjson *part = is(all, MOX_JSON_ARRAY) ? all->first : NULL; part; part = part->next) fold_schema(f, part);
+    for (const mox_gjson *part = is(all, MOX_JSON_ARRAY) ? all->first : NULL; part; part = part->next)
+        fold_schema(f, part);
     for (int i = 0; i < 2; i++) {
         const mox_gjson *group = mox_gjson_get(schema, keys[i]);
         if (!group) continue;
@@ -392,8 +456,10 @@ static mox_gproperty *find_property(mox_gschema *s, mox_gshape *o, const char *n
     if (!p) return NULL;
     p->param.name = name;
     p->param.n = n;
-    if (o->last_property) o->last_property->next = p;
-    else o->properties = p;
+    if (o->last_property)
+        o->last_property->next = p;
+    else
+        o->properties = p;
     o->last_property = p;
     return p;
 }
@@ -428,23 +494,30 @@ static void apply_extra(mox_gschema *s, mox_gshape *o)
         if (!extra) continue;
         o->extra_given = true;
         const bool closed = extra->type == MOX_JSON_FALSE;
-        if (closed) o->closed = true;
-        else mox_glink_add(s->b, &o->extra, extra);
+        if (closed)
+            o->closed = true;
+        else
+            mox_glink_add(s->b, &o->extra, extra);
         for (mox_gproperty *p = o->properties; p; p = p->next) {
             for (const mox_gjson *m = properties ? properties->first : NULL; m; m = m->next) s->b->work.left -= 4;
             mox_gb_check_work(s->b);
             if (s->b->status != MOX_OK) return;
             if (properties && mox_gjson_member(properties, p->param.name, p->param.n)) continue;
-            if (closed) p->never = true;
-            else mox_glink_add(s->b, &p->schemas, extra);
+            if (closed)
+                p->never = true;
+            else
+                mox_glink_add(s->b, &p->schemas, extra);
         }
     }
     if (!o->extra_given && o->has_properties) o->closed = true;
 }
 
-void mox_gshape_fold(mox_gschema *s, const mox_glink *schemas, const uint32_t *choices, uint32_t n_choices, mox_gshape *out)
+void mox_gshape_fold(mox_gschema *s, const mox_glink *schemas, const uint32_t *choices, uint32_t n_choices,
+                     mox_gshape *out)
 {
-    *out = (mox_gshape){.types = MOX_GT_ALL, .max_length = MOX_GRAMMAR_NO_MAX, .max_items = MOX_GRAMMAR_NO_MAX,
+    *out = (mox_gshape){.types = MOX_GT_ALL,
+                        .max_length = MOX_GRAMMAR_NO_MAX,
+                        .max_items = MOX_GRAMMAR_NO_MAX,
                         .max_properties = MOX_GRAMMAR_NO_MAX};
     fold f = {.s = s, .out = out, .choices = choices, .n_choices = n_choices};
     for (; schemas; schemas = schemas->next) fold_schema(&f, schemas->schema);

@@ -94,7 +94,8 @@ struct mox_gschema {
 /* Adds a schema to a list unless it is there already. */
 void mox_glink_add(mox_gb *b, mox_glink **list, const mox_gjson *schema);
 /* Folds the list into *out; choices[i] is which alternative of the i-th group counts. */
-void mox_gshape_fold(mox_gschema *s, const mox_glink *schemas, const uint32_t *choices, uint32_t n_choices, mox_gshape *out);
+void mox_gshape_fold(mox_gschema *s, const mox_glink *schemas, const uint32_t *choices, uint32_t n_choices,
+                     mox_gshape *out);
 /* Something of a schema cannot be held: refuses it, or warns.  The sentence continues
  * "`keyword` at PATH"; true: go on without it. */
 bool mox_gschema_refuse(mox_gschema *s, const mox_gjson *at, mox_status status, const char *why);

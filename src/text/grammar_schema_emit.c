@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { EXPANDED_MAX = 4096, VALUES_BYTES_MAX = 256 << 10, NAMES_MAX = 2000 };
+enum { EXPANDED_MAX = 4096, VALUES_BYTES_MAX = 256 << 10, NAMES_MAX = 2000, DROPPED_WORK = 1 << 16 };
 
 static uint32_t emit(mox_gschema *s, const mox_glink *schemas, uint32_t next);
 
@@ -36,10 +36,11 @@ static const mox_dfa *join_patterns(mox_gschema *s, const mox_gshape *o)
         mox_err local = {0};
         const bool format = at->n_key == 6 && memcmp(at->key, "format", 6) == 0;
         const char *pattern = format ? mox_gschema_format(at->text, at->n) : at->text;
-        mox_status status = mox_dfa_pattern(&b->g->memory, pattern, format ? strlen(pattern) : at->n, &b->work, &one, &local);
+        mox_status status =
+            mox_dfa_pattern(&b->g->memory, pattern, format ? strlen(pattern) : at->n, &b->work, &one, &local);
         if (status == MOX_OK && all) status = mox_dfa_both(&b->g->memory, all, one, &b->work, &one, &local);
         if (status == MOX_E_ARG || status == MOX_E_LIMIT) {
-            if (status == MOX_E_LIMIT && b->work.left < 0) b->work.left = s->opts.lenient ? 1 << 20 : 0;
+            if (b->work.left < 0) b->work.left = DROPPED_WORK; /* its work does not count, or all that follows would fail */
             mox_gschema_refuse(s, at, status, local.msg);
         } else if (status != MOX_OK) {
             b->status = status;
@@ -91,12 +92,14 @@ static bool string_fits(const mox_gshape *o, const mox_dfa *dfa, const mox_gjson
         p += mox_utf8_next(p, &c);
         if (dfa) state = mox_dfa_step(dfa, state, c);
     }
-    return p == end && state != MOX_DFA_DEAD && (!dfa || dfa->ends[state]) && count >= o->min_length && count <= o->max_length;
+    return p == end && state != MOX_DFA_DEAD && (!dfa || dfa->ends[state]) && count >= o->min_length &&
+           count <= o->max_length;
 }
 
 static bool number_fits(const mox_gshape *o, const mox_gbound *n)
 {
-    const int low = o->low.set ? mox_gbound_compare(n, &o->low) : 1, high = o->high.set ? mox_gbound_compare(n, &o->high) : -1;
+    const int low = o->low.set ? mox_gbound_compare(n, &o->low) : 1,
+              high = o->high.set ? mox_gbound_compare(n, &o->high) : -1;
     return (low > 0 || (low == 0 && !o->low.exclusive)) && (high < 0 || (high == 0 && !o->high.exclusive));
 }
 
@@ -123,12 +126,14 @@ static bool in_all(mox_gschema *s, const mox_gshape *o, const char *text, size_t
 static bool value_fits(mox_gschema *s, const mox_gshape *o, const mox_dfa *dfa, const mox_gjson *v)
 {
     mox_gbound number = {0};
-    if (v->type == MOX_JSON_NUMBER && !mox_gbound_read(s->b, v->text, v->n, &number)) return !o->low.set && !o->high.set;
+    if (v->type == MOX_JSON_NUMBER && !mox_gbound_read(s->b, v->text, v->n, &number))
+        return !o->low.set && !o->high.set;
     if (s->b->status != MOX_OK || !(type_of(v, &number) & o->types)) return false;
     if (v->type == MOX_JSON_NUMBER) return number_fits(o, &number);
     if (v->type == MOX_JSON_STRING) return string_fits(o, dfa, v);
     const bool checked = v->type == MOX_JSON_OBJECT ? o->objects != NULL : v->type == MOX_JSON_ARRAY && o->arrays;
-    if (checked) mox_gschema_refuse(s, v, MOX_E_ARG, "is a value beside keywords that it would have to be held against");
+    if (checked)
+        mox_gschema_refuse(s, v, MOX_E_ARG, "is a value beside keywords that it would have to be held against");
     return true;
 }
 
@@ -142,7 +147,8 @@ static uint32_t emit_values(mox_gschema *s, const mox_gshape *o, uint32_t next)
     for (const mox_gjson *v = list ? first->first : first; v; v = list ? v->next : NULL) n++;
     mox_gtext *texts = mox_gb_take(b, (n + 1) * sizeof *texts);
     n = 0;
-    for (const mox_gjson *v = list ? first->first : first; v && texts && b->status == MOX_OK; v = list ? v->next : NULL) {
+    for (const mox_gjson *v = list ? first->first : first; v && texts && b->status == MOX_OK;
+         v = list ? v->next : NULL) {
         mox_gtext t;
         t.text = mox_gjson_text(b, v, &t.n);
         if (!t.text || !value_fits(s, o, dfa, v) || !in_all(s, o, t.text, t.n)) continue;
@@ -153,7 +159,8 @@ static uint32_t emit_values(mox_gschema *s, const mox_gshape *o, uint32_t next)
         bytes += t.n;
         texts[n++] = t;
     }
-    if (bytes > VALUES_BYTES_MAX) return mox_gb_fail(b, MOX_E_LIMIT, "%s: an enum has more than 256 KiB of values", s->name);
+    if (bytes > VALUES_BYTES_MAX)
+        return mox_gb_fail(b, MOX_E_LIMIT, "%s: an enum has more than 256 KiB of values", s->name);
     return mox_gb_texts(b, texts, n, next);
 }
 
@@ -178,8 +185,10 @@ static mox_glink *items_at(mox_gschema *s, const mox_gshape *o, uint32_t place, 
     for (const mox_glink *l = o->arrays; l; l = l->next) {
         const mox_gjson *prefix, *rest = rest_of(l->schema, &prefix), *at = prefix ? prefix->first : NULL;
         for (uint32_t i = 0; at && i < place; i++) at = at->next;
-        if (!at && prefix && !rest) open = false; /* not said: none, unless another schema names it */
-        else named = true;
+        if (!at && prefix && !rest)
+            open = false; /* not said: none, unless another schema names it */
+        else
+            named = true;
         if (!at) at = rest;
         if (at && at->type == MOX_JSON_FALSE) *none = true;
         if (at) mox_glink_add(s->b, &all, at);
@@ -260,7 +269,9 @@ static uint32_t emit_extra_pair(mox_gschema *s, const mox_gshape *o, uint32_t ne
     const mox_dfa_words words = {names, lengths, n};
     mox_err local = {0};
     const mox_status status = n > 0 ? mox_dfa_other_than(&b->g->memory, &words, &b->work, &others, &local) : MOX_OK;
-    if (status != MOX_OK) return mox_gb_fail(b, status, "%s: an object %s: give it fewer properties or no additional ones", s->name, local.msg);
+    if (status != MOX_OK)
+        return mox_gb_fail(b, status, "%s: an object %s: give it fewer properties or no additional ones", s->name,
+                           local.msg);
     const uint32_t value = mox_gb_ws(b, emit_item(s, o->extra, next));
     return mox_gb_json_string(b, others, 0, MOX_GRAMMAR_NO_MAX, mox_gb_byte(b, ':', value));
 }
@@ -279,7 +290,8 @@ static void check_count(mox_gschema *s, const mox_gshape *o)
         mox_gschema_refuse(s, o->min_properties_at, MOX_E_ARG, why);
     }
     if (o->max_properties != MOX_GRAMMAR_NO_MAX && n > 0 && (o->max_properties < n || !o->closed))
-        mox_gschema_refuse(s, o->max_properties_at, MOX_E_ARG, "limits properties that have names, which is not supported");
+        mox_gschema_refuse(s, o->max_properties_at, MOX_E_ARG,
+                           "limits properties that have names, which is not supported");
 }
 
 /* Properties that may come next: when one came before, and when none did. */
@@ -301,7 +313,8 @@ static tails emit_pairs(mox_gschema *s, const mox_gproperty *p, tails rest)
 static uint32_t emit_object(mox_gschema *s, const mox_gshape *o, uint32_t next)
 {
     mox_gb *b = s->b;
-    if (!o->objects && o->min_properties == 0 && o->max_properties == MOX_GRAMMAR_NO_MAX) return mox_gb_json_object(b, next);
+    if (!o->objects && o->min_properties == 0 && o->max_properties == MOX_GRAMMAR_NO_MAX)
+        return mox_gb_json_object(b, next);
     check_count(s, o);
     size_t n = 0;
     for (const mox_gproperty *p = o->properties; p; p = p->next) n++;
@@ -352,13 +365,16 @@ static uint32_t expand(mox_gschema *s, const mox_glink *schemas, uint32_t *choic
 {
     mox_gb *b = s->b;
     mox_gshape shape;
-    if (++s->n_expanded > EXPANDED_MAX) return mox_gb_fail(b, MOX_E_LIMIT, "%s: there are too many combinations of anyOf, oneOf and allOf", s->name);
+    if (++s->n_expanded > EXPANDED_MAX)
+        return mox_gb_fail(b, MOX_E_LIMIT, "%s: there are too many combinations of anyOf, oneOf and allOf", s->name);
     mox_gshape_fold(s, schemas, choices, n_choices, &shape);
     if (b->status != MOX_OK) return 0;
     if (!shape.group) return emit_shape(s, &shape, next);
-    if (n_choices == MOX_GCHOICES_MAX) return mox_gb_fail(b, MOX_E_LIMIT, "%s: more than %d anyOf or oneOf hold at once", s->name, MOX_GCHOICES_MAX);
+    if (n_choices == MOX_GCHOICES_MAX)
+        return mox_gb_fail(b, MOX_E_LIMIT, "%s: more than %d anyOf or oneOf hold at once", s->name, MOX_GCHOICES_MAX);
     uint32_t all = 0, i = 0;
-    for (const mox_gjson *alternative = shape.group->first; alternative && b->status == MOX_OK; alternative = alternative->next) {
+    for (const mox_gjson *alternative = shape.group->first; alternative && b->status == MOX_OK;
+         alternative = alternative->next) {
         choices[n_choices] = i++;
         const uint32_t one = expand(s, schemas, choices, n_choices + 1, next);
         all = i == 1 ? one : mox_gb_either(b, all, one);
@@ -389,8 +405,10 @@ static uint32_t call_rule(mox_gschema *s, const mox_glink *schemas, uint32_t nex
     if (!r && (r = mox_gb_take(b, sizeof *r)) != NULL) {
         for (; schemas; schemas = schemas->next) mox_glink_add(b, &r->schemas, schemas->schema);
         r->rule = mox_gb_rule(b);
-        if (s->pending_last) s->pending_last->next = r; /* in the order of making: pending is the first that is not made */
-        else s->rules = r;
+        if (s->pending_last)
+            s->pending_last->next = r; /* in the order of making: pending is the first that is not made */
+        else
+            s->rules = r;
         s->pending_last = r;
         if (!s->pending) s->pending = r;
     }
@@ -409,11 +427,15 @@ static const mox_gjson *only_keyword(const mox_gjson *schema)
     return only;
 }
 
-static bool key_is(const mox_gjson *m, const char *key) { return m->n_key == strlen(key) && memcmp(m->key, key, m->n_key) == 0; }
+static bool key_is(const mox_gjson *m, const char *key)
+{
+    return m->n_key == strlen(key) && memcmp(m->key, key, m->n_key) == 0;
+}
 
 static bool has_parts(const mox_gjson *schema)
 {
-    return mox_gjson_get(schema, "$ref") || mox_gjson_get(schema, "allOf") || mox_gjson_get(schema, "anyOf") || mox_gjson_get(schema, "oneOf");
+    return mox_gjson_get(schema, "$ref") || mox_gjson_get(schema, "allOf") || mox_gjson_get(schema, "anyOf") ||
+           mox_gjson_get(schema, "oneOf");
 }
 
 /* Nothing but a reference, an anyOf or a oneOf. */
@@ -428,7 +450,8 @@ static uint32_t emit(mox_gschema *s, const mox_glink *schemas, uint32_t next)
     mox_gb *b = s->b;
     if (b->status != MOX_OK) return 0;
     const mox_gjson *schema = schemas->schema, *only = schemas->next ? NULL : only_keyword(schema);
-    if (schemas->next || (!only && schema->type == MOX_JSON_OBJECT && has_parts(schema))) return call_rule(s, schemas, next);
+    if (schemas->next || (!only && schema->type == MOX_JSON_OBJECT && has_parts(schema)))
+        return call_rule(s, schemas, next);
     if (only && key_is(only, "$ref")) {
         const mox_gjson *target = mox_gschema_resolve(s, only);
         const mox_glink link = {.schema = target};
@@ -455,8 +478,10 @@ static void make_pending(mox_gschema *s)
         mox_grule *r = s->pending;
         const uint8_t nest = b->nest;
         b->nest = 0;
-        const bool leads_on = !r->schemas->next && is_only_choice(r->schemas->schema); /* to other rules, without folding them in */
-        mox_gb_define(b, r->rule, leads_on ? emit(s, r->schemas, b->returns) : emit_expanded(s, r->schemas, b->returns));
+        const bool leads_on =
+            !r->schemas->next && is_only_choice(r->schemas->schema); /* to other rules, without folding them in */
+        mox_gb_define(b, r->rule,
+                      leads_on ? emit(s, r->schemas, b->returns) : emit_expanded(s, r->schemas, b->returns));
         b->nest = nest;
         s->pending = r->next;
     }
@@ -499,7 +524,8 @@ const mox_gparam *mox_gschema_params(mox_gschema *s)
     return shape->properties ? &shape->properties->param : NULL;
 }
 
-uint32_t mox_gschema_emit_tagged(mox_gschema *s, const mox_gparam *p, const char *const *words, size_t n_words, uint32_t next)
+uint32_t mox_gschema_emit_tagged(mox_gschema *s, const mox_gparam *p, const char *const *words, size_t n_words,
+                                 uint32_t next)
 {
     mox_gb *b = s->b;
     size_t lengths[4];

@@ -9,7 +9,6 @@
  * surrogates come in pairs. */
 #include "text/grammar_step.h"
 
-
 enum { PLAIN, ESCAPE, HEX, LOW_BACKSLASH, LOW_U, LOW_HEX }; /* phases */
 enum { WS_BLANKS_MAX = 20 };
 
@@ -19,8 +18,12 @@ typedef struct memory {
 
 static memory unpack(uint64_t m)
 {
-    return (memory){.value = m & 0x1FFFFF, .more = m >> 21 & 3, .length = m >> 23 & 3, .phase = m >> 25 & 7,
-                    .state = m >> 28 & 0x1FFF, .count = (uint32_t)(m >> 41)};
+    return (memory){.value = m & 0x1FFFFF,
+                    .more = m >> 21 & 3,
+                    .length = m >> 23 & 3,
+                    .phase = m >> 25 & 7,
+                    .state = m >> 28 & 0x1FFF,
+                    .count = (uint32_t)(m >> 41)};
 }
 
 static uint64_t pack(const memory *m)
@@ -44,7 +47,10 @@ static bool add_byte(memory *m, unsigned char byte)
         m->more--;
         return true;
     }
-    const uint32_t length = byte >= 0xC2 && byte <= 0xDF ? 1 : byte >= 0xE0 && byte <= 0xEF ? 2 : byte >= 0xF0 && byte <= 0xF4 ? 3 : 0;
+    const uint32_t length = byte >= 0xC2 && byte <= 0xDF   ? 1
+                            : byte >= 0xE0 && byte <= 0xEF ? 2
+                            : byte >= 0xF0 && byte <= 0xF4 ? 3
+                                                           : 0;
     m->length = m->more = length;
     m->value = byte & (0x3FU >> length);
     return length > 0;
@@ -66,7 +72,8 @@ typedef bool fits_fn(const void *user, const memory *m, uint32_t from, uint32_t 
 static bool any_fits(fits_fn *fits, const void *user, const memory *m, span s)
 {
     const span low = {s.from, s.to < 0xD7FF ? s.to : 0xD7FF}, high = {s.from > 0xE000 ? s.from : 0xE000, s.to};
-    return (low.from <= low.to && fits(user, m, low.from, low.to)) || (high.from <= high.to && fits(user, m, high.from, high.to));
+    return (low.from <= low.to && fits(user, m, low.from, low.to)) ||
+           (high.from <= high.to && fits(user, m, high.from, high.to));
 }
 
 /* ---- one character --------------------------------------------------------------------- */
@@ -78,8 +85,10 @@ static bool in_ranges(const void *user, const memory *m, uint32_t from, uint32_t
     (void)m;
     while (low < high) {
         const uint32_t mid = (low + high) / 2;
-        if (r->v[mid].to < from) low = mid + 1;
-        else high = mid;
+        if (r->v[mid].to < from)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return low < r->n && r->v[low].from <= to;
 }
@@ -99,7 +108,8 @@ mox_gstep mox_gstep_char(const mox_granges *r, unsigned char byte, uint64_t *at)
 mox_gstep mox_gstep_ws(unsigned char byte, uint64_t *at)
 {
     if (*at == 0 && byte == ' ') return MOX_STEP_NEXT;
-    const bool line = *at == 0 && byte == '\n', blank = *at > 0 && *at <= WS_BLANKS_MAX && (byte == ' ' || byte == '\t');
+    const bool line = *at == 0 && byte == '\n',
+               blank = *at > 0 && *at <= WS_BLANKS_MAX && (byte == ' ' || byte == '\t');
     if (!line && !blank) return MOX_STEP_NO;
     ++*at;
     return MOX_STEP_STAYS;

@@ -39,12 +39,14 @@ static int kind_of(const entry *e, unsigned char *chars)
 /* Adds the bytes of a token behind those that it shares with the one before. */
 static mox_status add_token(mox_trie *t, const entry *e, size_t shared, uint32_t *path, mox_err *err)
 {
-    if (t->n + e->n > MOX_TRIE_NODES_MAX) return mox_fail(err, MOX_E_LIMIT, "the tokens of this vocabulary are too long");
+    if (t->n + e->n > MOX_TRIE_NODES_MAX)
+        return mox_fail(err, MOX_E_LIMIT, "the tokens of this vocabulary are too long");
     MOX_TRY(mox_buffer_reserve(&t->nodes, t->n + e->n, sizeof(mox_trie_node), "the tokens", err));
     mox_trie_node *nodes = t->nodes.data;
     for (size_t i = shared; i < e->n; i++) {
         path[i] = t->n;
-        nodes[t->n++] = (mox_trie_node){.byte = (unsigned char)e->text[i], .token = MOX_TRIE_NO_TOKEN, .depth = (unsigned char)i};
+        nodes[t->n++] =
+            (mox_trie_node){.byte = (unsigned char)e->text[i], .token = MOX_TRIE_NO_TOKEN, .depth = (unsigned char)i};
     }
     nodes[path[e->n - 1]].token = (uint32_t)e->id & 0xFFFFFF;
     return MOX_OK;
@@ -84,8 +86,10 @@ static mox_status collect(mox_token_trie *t, entry *entries, size_t *n, mox_err 
         e.text = mox_tokenizer_bytes(t->tokenizer, id, &e.n);
         if (!e.text || e.n == 0) continue;
         if (e.n > t->longest) t->longest = e.n;
-        if (mox_tokenizer_is_special(t->tokenizer, id)) t->special[t->n_special++] = id;
-        else entries[(*n)++] = e;
+        if (mox_tokenizer_is_special(t->tokenizer, id))
+            t->special[t->n_special++] = id;
+        else
+            entries[(*n)++] = e;
     }
     if (*n == 0) return mox_fail(err, MOX_E_ARG, "the tokenizer has no tokens");
     qsort(entries, *n, sizeof *entries, compare);
@@ -98,7 +102,8 @@ static mox_status build_all(mox_token_trie *t, entry *entries, mox_err *err)
     MOX_TRY(collect(t, entries, &n, err));
     uint32_t *path = mox_alloc_array(t->longest, sizeof *path);
     if (!path) return mox_fail_memory(err, t->longest * sizeof *path, "the tokens");
-    for (size_t i = 0; i < n; i++) t->kinds[entries[i].id] = (unsigned char)kind_of(&entries[i], &t->chars[entries[i].id]);
+    for (size_t i = 0; i < n; i++)
+        t->kinds[entries[i].id] = (unsigned char)kind_of(&entries[i], &t->chars[entries[i].id]);
     const builder b = {entries, n, t->kinds, path};
     mox_status status = build(&t->all, &b, 0, 0, err);
     if (status == MOX_OK) status = build(&t->plain, &b, MOX_TOKEN_PLAIN, MOX_TOKEN_PLAIN, err);
@@ -122,7 +127,8 @@ mox_status mox_token_trie_create(mox_token_trie **out, const mox_tokenizer *toke
     t->chars = mox_alloc_array(n + 1, 1);
     const bool whole = entries && t->special && t->kinds && t->chars;
     mox_status status = whole ? MOX_OK : mox_fail_memory(err, n * sizeof *entries, "the tokens");
-    if (status == MOX_OK && n >= MOX_TRIE_NO_TOKEN) status = mox_fail(err, MOX_E_LIMIT, "a vocabulary of %zu tokens is too large", n);
+    if (status == MOX_OK && n >= MOX_TRIE_NO_TOKEN)
+        status = mox_fail(err, MOX_E_LIMIT, "a vocabulary of %zu tokens is too large", n);
     if (status == MOX_OK) status = build_all(t, entries, err);
     mox_free(entries);
     if (status != MOX_OK) mox_token_trie_destroy(&t);

@@ -17,6 +17,7 @@ parser_of() {
     case $1 in
     chat) echo src/text/chat_request.c src/text/chat_said.c src/text/prompt.c ;;
     config) (cd "$root" && ls src/format/config*.c src/format/json.c) ;;
+    grammar) (cd "$root" && ls src/text/grammar*.c src/text/constraint.c) ;;
     index) echo src/format/index.c ;;
     safetensors) echo src/format/safetensors.c ;;
     reply) (cd "$root" && ls src/text/reply*.c src/text/json_follow.c) ;;

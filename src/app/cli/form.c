@@ -19,8 +19,9 @@ int mox_cli_form_read(mox_cli_form *f, const mox_cli_options *o)
     const char *path = o->v[schema ? OPT_JSON_SCHEMA : OPT_GRAMMAR].text;
     int code = mox_cli_read_file(path, &text);
     if (code == EXIT_OK) {
-        const mox_status status = schema ? mox_grammar_create_schema(&f->grammar, (mox_json_text){text.bytes, text.n}, NULL, &err)
-                                         : mox_grammar_create_gbnf(&f->grammar, text.bytes, text.n, &err);
+        const mox_status status =
+            schema ? mox_grammar_create_schema(&f->grammar, (mox_json_text){text.bytes, text.n}, NULL, &err)
+                   : mox_grammar_create_gbnf(&f->grammar, text.bytes, text.n, &err);
         if (status != MOX_OK) {
             mox_cli_say("%s: %s", path, err.msg);
             code = status == MOX_E_MEMORY ? EXIT_FULL : EXIT_USAGE;
