@@ -4,7 +4,7 @@
  * which a text of JSON is JSON. */
 #include "base/rng.h"
 #include "moxie/grammar.h"
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 #include "text/tokenizer_internal.h"
 
 #include <stdio.h>
