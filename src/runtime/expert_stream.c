@@ -9,6 +9,7 @@
 #include "runtime/expert_place.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WAIT_SLICE_S 0.02 /* how long a raised cancel flag may stay unseen */
@@ -22,6 +23,7 @@ typedef struct expert_slot {
     int64_t key;    /* what its bytes are, or will be; -1: nothing */
     int32_t user;   /* expert of the running batch that they are for; -1: none */
     int32_t queued; /* expert of the running batch that comes next; -1: none */
+    bool ahead;     /* its key was read before anybody asked, and nobody has since */
 } expert_slot;
 
 struct mox_expert_stream {
@@ -47,7 +49,8 @@ struct mox_expert_stream {
     int64_t n_done, n_given, n_ready;
     const expert_slot *failed; /* its read failed, and the batch with it */
 
-    int64_t bytes_read, waits;
+    uint32_t *heat; /* [n_layers, n_experts]: times that a batch asked */
+    int64_t bytes_read, waits, prefetched, prefetch_used;
     double wait_s;
 };
 
@@ -70,7 +73,7 @@ static int64_t count_experts(const mox_model *m)
     return n;
 }
 
-static mox_status open_slots(mox_expert_stream *s, int64_t bytes, mox_err *err)
+static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const mox_policy *policy, mox_err *err)
 {
     const mox_model *m = s->model;
     s->slot_bytes = mox_model_expert_slot_bytes(m);
@@ -91,20 +94,21 @@ static mox_status open_slots(mox_expert_stream *s, int64_t bytes, mox_err *err)
     MOX_TRY(reserve(s, &s->hit, m->n_experts, sizeof *s->hit, err));
     MOX_TRY(reserve(s, &s->order, m->n_experts, sizeof *s->order, err));
     MOX_TRY(reserve(s, &s->ready, m->n_experts, sizeof *s->ready, err));
+    MOX_TRY(reserve(s, &s->heat, n_keys, sizeof *s->heat, err));
     for (int32_t i = 0; i < n_slots; i++) s->slots[i].key = s->slots[i].user = s->slots[i].queued = -1;
-    s->reserved += mox_expert_cache_bytes(n_keys, n_slots, &mox_policy_lru);
-    return mox_expert_cache_init(&s->cache, n_keys, n_slots, &mox_policy_lru, err);
+    s->reserved += mox_expert_cache_bytes(n_keys, n_slots, policy);
+    return mox_expert_cache_init(&s->cache, n_keys, n_slots, policy, err);
 }
 
-mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const mox_reader_opts *reader,
-                                  mox_err *err)
+mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const mox_policy *policy,
+                                  const mox_reader_opts *reader, mox_err *err)
 {
     *out = NULL;
     mox_expert_stream *s = mox_alloc_array(1, sizeof *s);
     if (!s) return mox_fail_memory(err, sizeof *s, "expert slots");
     s->model = m;
     s->reserved = (int64_t)sizeof *s;
-    mox_status status = open_slots(s, bytes, err);
+    mox_status status = open_slots(s, bytes, policy, err);
     if (status == MOX_OK) status = mox_reader_open(&s->reader, m->tensors.files, m->tensors.n_files, reader, err);
     if (status != MOX_OK) mox_expert_stream_close(&s);
     *out = s;
@@ -124,6 +128,7 @@ void mox_expert_stream_close(mox_expert_stream **stream)
     mox_free(s->hit);
     mox_free(s->order);
     mox_free(s->ready);
+    mox_free(s->heat);
     mox_free(s);
     *stream = NULL;
 }
@@ -133,7 +138,13 @@ int64_t mox_expert_stream_bytes(const mox_expert_stream *s) { return s->reserved
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
-                              .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s};
+                              .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s,
+                              .prefetched = s->prefetched, .prefetch_used = s->prefetch_used, .policy = s->cache.policy->name};
+}
+
+void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out)
+{
+    memcpy(out, s->heat, (size_t)s->cache.n_keys * sizeof *out);
 }
 
 /* ---- slots ---- */
@@ -150,26 +161,42 @@ static const mox_expert_weights *weights_of(const mox_expert_stream *s, int64_t 
     return &s->model->layers[key / s->model->n_experts].experts[key % s->model->n_experts];
 }
 
-static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key)
+static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key, bool ahead)
 {
     mox_expert_place place;
     mox_expert_place_find(weights_of(s, key), &place);
     mox_expert_place_reads(&place, bytes_of(s, slot), slot->ranges);
-    slot->job = (mox_read_job){.ranges = slot->ranges, .n_ranges = place.n_ranges};
+    slot->job = (mox_read_job){.ranges = slot->ranges, .n_ranges = place.n_ranges, .ahead = ahead};
     slot->state = SLOT_LOADING;
     slot->key = key;
+    slot->ahead = ahead;
+    s->prefetched += ahead;
     s->n_loading++;
     mox_reader_submit(s->reader, &slot->job);
+}
+
+/* Whether the slot's read, which nobody wants any more, has not begun and need not end. */
+static bool withdraw(mox_expert_stream *s, expert_slot *slot)
+{
+    if (!mox_reader_withdraw(s->reader, &slot->job)) {
+        mox_reader_hurry(s->reader, &slot->job); /* somebody waits for the slot now */
+        return false;
+    }
+    s->n_loading--;
+    s->prefetched -= slot->ahead;
+    slot->state = SLOT_EMPTY;
+    slot->key = -1;
+    return true;
 }
 
 /* The next expert of the batch that shares the slot, when nothing is in its way. */
 static void advance(mox_expert_stream *s, expert_slot *slot)
 {
     const int32_t i = slot->queued;
-    if (i < 0 || slot->user >= 0 || slot->state == SLOT_LOADING) return;
+    if (i < 0 || slot->user >= 0 || (slot->state == SLOT_LOADING && !withdraw(s, slot))) return;
     slot->user = i;
     slot->queued = s->queued[i];
-    begin_read(s, slot, first_key(s) + s->ids[i]);
+    begin_read(s, slot, first_key(s) + s->ids[i], false);
 }
 
 /* A read has ended. */
@@ -187,7 +214,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
         slot->key = -1;
         if (slot->user >= 0 && !s->failed) s->failed = slot;
     }
-    if (s->cache.hold[at] == MOX_HOLD_LOADING) { /* left over from a batch that was given up */
+    if (s->cache.hold[at] != MOX_HOLD_BATCH) { /* read ahead, or left over from a batch that was given up */
         s->cache.hold[at] = MOX_HOLD_NONE;
         mox_expert_cache_correct(&s->cache, at, slot->key);
     }
@@ -197,6 +224,37 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
 static void collect(mox_expert_stream *s)
 {
     for (mox_read_job *job; s->n_loading > 0 && (job = mox_reader_wait(s->reader, 0)) != NULL;) arrive(s, job);
+}
+
+/* ---- ahead of all batches ---- */
+
+typedef struct hot_expert {
+    uint32_t heat;
+    int64_t key;
+} hot_expert;
+
+static int hottest_first(const void *a, const void *b)
+{
+    const hot_expert *x = a, *y = b;
+    if (x->heat != y->heat) return x->heat < y->heat ? 1 : -1;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+/* Slots are not held meanwhile: which of them a batch takes must not depend on what has arrived. */
+mox_status mox_expert_stream_warm(mox_expert_stream *s, const uint32_t *heat, mox_err *err)
+{
+    hot_expert *hot = mox_alloc_array((size_t)s->cache.n_keys, sizeof *hot);
+    if (!hot) return mox_fail_memory(err, (size_t)s->cache.n_keys * sizeof *hot, "the hottest experts");
+    int64_t n = 0;
+    for (int64_t k = 0; k < s->cache.n_keys; k++)
+        if (heat[k] > 0 && s->model->layers[k / s->model->n_experts].experts) hot[n++] = (hot_expert){heat[k], k};
+    if (n > 0) qsort(hot, (size_t)n, sizeof *hot, hottest_first);
+    n = mox_min_i64(n, s->cache.n_slots);
+    for (int64_t i = n - 1; i >= 0; i--) (void)mox_expert_cache_take(&s->cache, hot[i].key); /* the hottest was used last */
+    for (int64_t i = 0; i < n; i++)
+        begin_read(s, &s->slots[mox_expert_cache_find(&s->cache, hot[i].key)], hot[i].key, true);
+    mox_free(hot);
+    return MOX_OK;
 }
 
 /* ---- a batch ---- */
@@ -237,10 +295,15 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
     s->failed = NULL;
     mox_expert_cache_begin(&s->cache, first_key(s), ids, n, s->slot_of, s->hit);
     for (int32_t i = 0; i < n; i++) {
+        uint32_t *heat = &s->heat[first_key(s) + ids[i]];
+        *heat += *heat < UINT32_MAX;
         if (!s->hit[i]) continue;
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = i;
+        s->prefetch_used += slot->ahead;
+        slot->ahead = false;
         if (slot->state == SLOT_READY) s->ready[s->n_ready++] = i;
+        else mox_reader_hurry(s->reader, &slot->job);
     }
     read_missing(s);
 }

@@ -70,7 +70,7 @@ mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_ex
                               .misses = now->misses - before->misses, .bytes_read = now->bytes_read - before->bytes_read,
                               .waits = now->waits - before->waits, .wait_s = now->wait_s - before->wait_s,
                               .prefetched = now->prefetched - before->prefetched,
-                              .prefetch_used = now->prefetch_used - before->prefetch_used};
+                              .prefetch_used = now->prefetch_used - before->prefetch_used, .policy = now->policy};
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s)

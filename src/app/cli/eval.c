@@ -306,6 +306,5 @@ int mox_cli_eval(const mox_cli_options *o)
     mox_free(e.rows);
     mox_tokens_free(&tokens);
     mox_free(text.bytes);
-    mox_cli_session_close(&s);
-    return code;
+    return mox_cli_session_end(&s, code);
 }

@@ -159,6 +159,7 @@ bool mox_cli_context_opts(const mox_cli_options *o, const mox_model *m, int64_t 
         .isa = o->v[OPT_ISA].text,
         .expert_bytes = expert_bytes(o, m),
         .n_readers = (int32_t)o->v[OPT_READERS].number,
+        .expert_policy = o->v[OPT_EXPERT_POLICY].text,
         .warn = warn,
         .warn_user = (void *)(uintptr_t)o,
     };
@@ -170,14 +171,37 @@ int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, i
     mox_err err;
     mox_context_opts opts;
     if (!mox_cli_context_opts(o, s->model, n_ctx, &opts)) return EXIT_USAGE;
+    const int code = mox_cli_session_trace(s, o, &opts);
+    if (code != EXIT_OK) return code;
+    /* A trace begins with an empty cache. */
+    if (s->keep_heat && opts.expert_bytes > 0 && !s->trace) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model);
     if (mox_context_create(&s->context, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     if (mox_seq_create(&s->seq, s->context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     mox_cli_stop_catch();
     return EXIT_OK;
 }
 
+int mox_cli_session_trace(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *opts)
+{
+    const char *path = o->v[OPT_TRACE].text;
+    if (!path) return EXIT_OK;
+    const int code = mox_cli_trace_begin(&s->trace, path, s->model);
+    opts->trace = mox_cli_trace_layer;
+    opts->trace_user = s->trace;
+    return code;
+}
+
+int mox_cli_session_end(mox_cli_session *s, int code)
+{
+    code = mox_cli_trace_end(&s->trace, s->context, code);
+    mox_cli_heat_save(&s->heat, s->context);
+    mox_cli_session_close(s);
+    return code;
+}
+
 void mox_cli_session_close(mox_cli_session *s)
 {
+    mox_cli_heat_close(&s->heat);
     mox_seq_destroy(&s->seq);
     mox_context_destroy(&s->context);
     mox_chat_close(&s->chat);
