@@ -170,7 +170,6 @@ static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key, boo
     slot->state = SLOT_LOADING;
     slot->key = key;
     slot->ahead = ahead;
-    s->prefetched += ahead;
     s->n_loading++;
     mox_reader_submit(s->reader, &slot->job);
 }
@@ -183,7 +182,6 @@ static bool withdraw(mox_expert_stream *s, expert_slot *slot)
         return false;
     }
     s->n_loading--;
-    s->prefetched -= slot->ahead;
     slot->state = SLOT_EMPTY;
     slot->key = -1;
     return true;
@@ -207,6 +205,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
     s->n_loading--;
     if (job->status == MOX_OK) {
         slot->state = SLOT_READY;
+        s->prefetched += slot->ahead;
         for (int32_t i = 0; i < job->n_ranges; i++) s->bytes_read += job->ranges[i].bytes;
         if (slot->user >= 0) s->ready[s->n_ready++] = slot->user;
     } else {
@@ -301,6 +300,7 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = i;
         s->prefetch_used += slot->ahead;
+        s->prefetched += slot->ahead && slot->state == SLOT_LOADING; /* from here on it is no longer ahead */
         slot->ahead = false;
         if (slot->state == SLOT_READY) s->ready[s->n_ready++] = i;
         else mox_reader_hurry(s->reader, &slot->job);
