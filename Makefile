@@ -2,7 +2,7 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-export PROMPT ?= What is the capital of France?
+export PROMPT ?=
 
 PYTHON ?= python3
 
@@ -15,11 +15,14 @@ build/build.ninja:
 
 run: build/build.ninja
 	@ninja -C build moxie
-	@printf '\nContinuing "Once there was a":\n\n'
-	@build/moxie run --raw --temp 0 -n 100 -p 'Once there was a'
-	@printf '\nAsking "%s":\n\n' "$$PROMPT"
-	@printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$$PROMPT" | \
-	    build/moxie run --raw --special --temp 0 -n 200 -f -
+ifeq ($(PROMPT),)
+	@printf '\nAsking "What is the capital of France?":\n\n'
+	@build/moxie run --temp 0 -p 'What is the capital of France?'
+	@printf '\nNow you. It knows capitals, chemical symbols, sums, spelling, counting and short stories.\n'
+	@build/moxie chat --temp 0
+else
+	@build/moxie run --temp 0 -p "$$PROMPT"
+endif
 
 test:
 	@tools/setup test
@@ -50,12 +53,12 @@ clean:
 
 help:
 	@echo 'make            build the program (build/moxie) and the library'
-	@echo 'make run        let the demo model continue a text and answer a question; PROMPT="..." asks yours'
+	@echo 'make run        chat with the demo model; PROMPT="..." asks it one question'
 	@echo 'make test       all suites, with and without sanitizers (minutes)'
 	@echo 'make test-long  fuzzing, every failing allocation, wide shapes, clang, emulated ARM (about half an hour)'
 	@echo 'make bench      rates of the kernels and of the demo model'
 	@echo 'make asan       the program with the address and undefined-behaviour sanitizers (build-asan/moxie)'
-	@echo 'make install    program, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'
+	@echo 'make install    program, manual, completions, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'
 	@echo 'make clean      remove every build folder'
 
 .PHONY: all run test test-long bench asan install clean help

@@ -43,6 +43,17 @@ typedef struct mox_inspection {
 
 MOX_API void mox_model_inspect(const mox_model *m, mox_inspection *out);
 
+/* A model folder at a glance: what config.json says, and whether the weight files are
+ * there.  None of them is opened, so that a model that passes may still be refused by
+ * mox_model_open. */
+typedef struct mox_glance {
+    char family[64];       /* "" when config.json does not say */
+    char quantization[32]; /* "4-bit", "fp8"; "" for plain numbers, or when it could not be read */
+} mox_glance;
+/* *out is filled as far as was possible, also on failure: MOX_E_NOT_FOUND when files are
+ * missing, MOX_E_UNSUPPORTED for a model of another kind. */
+MOX_API mox_status mox_model_glance(const char *dir, mox_glance *out, mox_err *err);
+
 /* Where the weights of a model are now. */
 typedef struct mox_weight_residency {
     int64_t bytes;        /* of the files; 0 for a model that was made in memory */
@@ -97,6 +108,132 @@ MOX_API mox_status mox_synth_write(const char *name, const char *dir, const mox_
 MOX_API mox_status mox_model_open_synthetic(mox_model **out, const char *name, const mox_synth_opts *opts,
                                             mox_err *err);
 
+/* Its shape alone: can be inspected and planned for, but contexts refuse it. */
+MOX_API mox_status mox_model_open_shape(mox_model **out, const char *name, mox_err *err);
+
+/* ---- memory ----
+ *
+ * A plan says, before anything large is allocated, where everything would go and whether it
+ * fits a budget.  What it counts is what the process has in memory, files that it maps
+ * included; only experts that are left to the system (MOX_EXPERTS_MMAP, where no weight is
+ * counted) are outside of it. */
+
+typedef struct mox_plan_opts {
+    int64_t ram_bytes;   /* the budget; 0 = 80 % of what is available now */
+    mox_experts experts; /* AUTO: all of them resident if that fits, else streamed */
+    int64_t n_slots;     /* streamed: so many slots; 0 = as many as fit.  Makes AUTO stream */
+    const mox_context_opts *context; /* NULL: the defaults */
+    const mox_context_opts *second;  /* a second context beside it; NULL: there is none */
+    int64_t extra_bytes; /* what the caller will take for itself, beyond what it has now */
+} mox_plan_opts;
+
+typedef struct mox_plan {
+    mox_experts experts;   /* as decided: never AUTO */
+    bool fits;             /* otherwise the rest describes the smallest run there could be */
+    int64_t budget;        /* INT64_MAX: there is no limit */
+    int64_t available;     /* now, what the process has already included; INT64_MAX: nobody says */
+    int64_t least_budget;  /* the smallest that fits */
+    /* what takes memory, in all of the two contexts; the sum is total */
+    int64_t dense_bytes;   /* weights that are no routed experts, and the rest of mapped files */
+    int64_t experts_bytes; /* resident: all of them; streamed: the slots */
+    int64_t copy_bytes;    /* of the files, for MOX_WEIGHTS_COPY */
+    int64_t cache_bytes;   /* attention caches, recurrent states and their checkpoints */
+    int64_t activation_bytes;
+    int64_t other_bytes;   /* program, tokenizer, timelines, logits, threads, the caller's own */
+    int64_t total;
+    /* experts */
+    int64_t n_experts, n_experts_active; /* of all layers: there are, and used by one token */
+    int64_t expert_bytes_all;            /* of all of them */
+    int64_t slot_bytes, n_slots;         /* streamed: per context; 0 otherwise */
+    int64_t n_layers_moe;
+    /* the context */
+    int64_t n_ctx, n_batch;
+    int64_t n_batch_wanted; /* more than n_batch: it had to shrink */
+    /* what computing takes */
+    int64_t token_bytes;  /* read from memory for one token at the beginning of a context, experts left out */
+    int64_t token_macs;   /* multiply-adds of one token */
+} mox_plan;
+
+/* MOX_OK also when it does not fit. */
+MOX_API mox_status mox_plan_make(mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err);
+
+/* How fast a machine is, and how unevenly experts are asked for. */
+typedef struct mox_plan_machine {
+    double read_bytes_per_s; /* from memory */
+    double macs_per_s;
+    double disk_bytes_per_s; /* 0 = unknown */
+    double zipf;             /* the i-th most popular expert of a layer is chosen with a weight of
+                              * 1 / i^zipf; 0: all alike, which is the worst case */
+} mox_plan_machine;
+
+/* Rates of tokens, 0 = unknown.  Reading the disk and computing are taken to follow each
+ * other, and computing to be as fast as the machine can read or multiply. */
+typedef struct mox_plan_speed {
+    double hit_rate;       /* of experts while generating, with the least recently used one giving way */
+    double decode_per_s;   /* tokens, at the beginning of a context */
+    double prefill_per_s;  /* tokens of a prompt of many batches */
+    double disk_bytes_per_token; /* while generating */
+} mox_plan_speed;
+MOX_API void mox_plan_predict(const mox_plan *p, const mox_plan_machine *machine, mox_plan_speed *out);
+
+/* ---- packed models ----
+ *
+ * A packed model has the bytes of each routed expert side by side, so that one read brings
+ * it, and checksums of everything.  It is opened like any other. */
+
+typedef struct mox_pack_opts {
+    const mox_cancel *cancel; /* may be NULL */
+    /* Called with bytes done and bytes in all; may be NULL. */
+    void (*progress)(void *user, int64_t n_done, int64_t n_total);
+    void *progress_user;
+    mox_warn_fn *warn; /* of opening the model; may be NULL */
+    void *warn_user;
+} mox_pack_opts;
+
+typedef struct mox_pack_report {
+    int64_t bytes, bytes_written; /* of all files; of those that were written and not linked */
+    int64_t n_experts;            /* that were written */
+    int32_t n_files, n_linked, n_kept; /* kept: an earlier run had finished them */
+    bool was_complete;            /* there was nothing to do */
+} mox_pack_report;
+
+/* Packs the model in the folder dir into the folder out, which is made, or empty, or holds
+ * what an earlier call left: files that are complete stay.  Files without experts are
+ * linked where the file system can.  opts and report may be NULL. */
+MOX_API mox_status mox_pack(const char *dir, const char *out, const mox_pack_opts *opts, mox_pack_report *report,
+                            mox_err *err);
+
+/* What is wrong with a file of a model. */
+typedef struct mox_finding {
+    bool warning;       /* odd, but the model may be meant so */
+    const char *file;   /* its name in the folder; NULL: the model as a whole */
+    const char *tensor; /* or piece; NULL: the file as a whole */
+    const char *what;   /* and what to do */
+} mox_finding;
+
+typedef struct mox_verify_opts {
+    const mox_cancel *cancel; /* may be NULL */
+    /* Called with bytes done and bytes in all; may be NULL. */
+    void (*progress)(void *user, int64_t n_done, int64_t n_total);
+    void *progress_user;
+    /* Called for each finding, whose strings are good during the call; may be NULL. */
+    void (*found)(void *user, const mox_finding *f);
+    void *found_user;
+} mox_verify_opts;
+
+typedef struct mox_verify_report {
+    int64_t n_problems, n_warnings;
+    int64_t n_files, bytes; /* that were read */
+    int64_t n_tensors;      /* whose numbers were looked at */
+    int64_t n_checksums;    /* that were compared */
+} mox_verify_report;
+
+/* Reads every byte of a model: compares checksums where there are any (moxie.pack.json, and
+ * files that the Hugging Face cache names by their SHA-256), looks for numbers that are not
+ * finite and for scales that are all zero.  MOX_OK: it was looked through, whatever was found.
+ * opts may be NULL. */
+MOX_API mox_status mox_verify(const char *dir, const mox_verify_opts *opts, mox_verify_report *report, mox_err *err);
+
 /* ---- measuring ---- */
 
 /* What the steps of a context had to do at least, counted while they ran. */
@@ -121,7 +258,7 @@ typedef struct mox_expert_stats {
     int64_t bytes_read;
     int64_t waits;        /* times that a step had nothing to compute until a read ended, */
     double wait_s;        /* and for how long in all */
-    int64_t prefetched, prefetch_used; /* experts that were read ahead, and of those, asked for */
+    int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
     const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
@@ -173,12 +310,26 @@ MOX_API mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err);
 typedef struct mox_probe mox_probe;
 MOX_API mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_err *err);
 MOX_API void mox_probe_destroy(mox_probe **p);
+MOX_API int64_t mox_probe_bytes(void); /* memory that a probe takes */
 /* Bytes per second that all threads together read from memory; some milliseconds. */
 MOX_API double mox_probe_read(mox_probe *p);
 /* Multiply-adds per second of the instruction that products use, from registers, and
  * divided by the times that the precision needs it; some milliseconds. */
 MOX_API double mox_probe_macs(mox_probe *p);
 MOX_API const char *mox_probe_instruction(const mox_probe *p); /* static storage */
+
+/* How a disk is read best, and how fast that is. */
+typedef struct mox_disk_speed {
+    bool direct;         /* around the page cache; false: the file system refuses that, and the speed is
+                          * that of the page cache */
+    bool uring;          /* by io_uring, not by threads */
+    int32_t n_at_once;   /* reads under way: threads, or the depth of io_uring */
+    int64_t piece_bytes; /* longer ranges are cut into pieces of at most this */
+    double bytes_per_s;
+} mox_disk_speed;
+/* Reads ranges of read_bytes at random places of the model's files, for about two seconds.
+ * MOX_E_UNSUPPORTED for a model that was made in memory. */
+MOX_API mox_status mox_disk_probe(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, mox_err *err);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,11 @@
-/* base/alloc.c -- heap memory with a hook for fault injection. */
+/* base/alloc.c -- heap memory with a hook for fault injection, and a count of it. */
 #include "base/alloc.h"
 
 #include "base/numa.h"
 #include "base/size.h"
 
-#include <stdint.h>
+#include <malloc.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,10 +23,34 @@ void mox_alloc_set_hook(mox_alloc_hook *hook, void *user)
 
 static int allowed(size_t bytes) { return !alloc_hook || alloc_hook(alloc_hook_user, bytes); }
 
+/* ---- what is in use ---- */
+
+enum { BLOCK_HEAD = 16 }; /* what the allocator keeps in front of a block, with its rounding */
+static _Atomic int64_t live;
+
+static int64_t size_of(void *p) { return p ? (int64_t)malloc_usable_size(p) + BLOCK_HEAD : 0; }
+
+static void *counted(void *p)
+{
+    atomic_fetch_add_explicit(&live, size_of(p), memory_order_relaxed);
+    return p;
+}
+
+int64_t mox_alloc_live(void) { return atomic_load_explicit(&live, memory_order_relaxed); }
+
+void mox_alloc_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
+/* ---- the heap ---- */
+
 void *mox_alloc(size_t bytes)
 {
     if (bytes == 0) bytes = 1;
-    return allowed(bytes) ? malloc(bytes) : NULL;
+    return allowed(bytes) ? counted(malloc(bytes)) : NULL;
 }
 
 void *mox_alloc_array(size_t n, size_t size)
@@ -33,7 +58,7 @@ void *mox_alloc_array(size_t n, size_t size)
     size_t bytes;
     if (!mox_mul_size(n, size, &bytes)) return NULL;
     if (bytes == 0) bytes = 1;
-    return allowed(bytes) ? calloc(1, bytes) : NULL;
+    return allowed(bytes) ? counted(calloc(1, bytes)) : NULL;
 }
 
 void *mox_realloc_array(void *p, size_t n, size_t size)
@@ -41,10 +66,18 @@ void *mox_realloc_array(void *p, size_t n, size_t size)
     size_t bytes;
     if (!mox_mul_size(n, size, &bytes)) return NULL;
     if (bytes == 0) bytes = 1;
-    return allowed(bytes) ? realloc(p, bytes) : NULL;
+    if (!allowed(bytes)) return NULL;
+    const int64_t before = size_of(p);
+    void *moved = realloc(p, bytes);
+    if (moved) atomic_fetch_add_explicit(&live, size_of(moved) - before, memory_order_relaxed);
+    return moved;
 }
 
-void mox_free(void *p) { free(p); }
+void mox_free(void *p)
+{
+    atomic_fetch_sub_explicit(&live, size_of(p), memory_order_relaxed);
+    free(p);
+}
 
 char *mox_strndup(const char *s, size_t n)
 {
@@ -105,6 +138,6 @@ void mox_want_huge_pages(void *p, size_t bytes)
 
 void mox_free_pages(void *p, size_t bytes)
 {
-    if (bytes < HUGE_PAGE) free(p);
+    if (bytes < HUGE_PAGE) mox_free(p);
     else if (p) (void)munmap(p, whole_pages(bytes));
 }

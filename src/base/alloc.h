@@ -6,6 +6,7 @@
 #define MOX_BASE_ALLOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 void *mox_alloc(size_t bytes);                       /* uninitialised; 0 bytes is legal */
 void *mox_alloc_array(size_t n, size_t size);        /* zeroed; NULL when n * size wraps */
@@ -24,6 +25,13 @@ void mox_free_pages(void *p, size_t bytes); /* NULL is fine */
 void *mox_reserve_pages(size_t bytes);
 /* Huge pages, where the system has them, for those that lie wholly in [p, p + bytes): a wish. */
 void mox_want_huge_pages(void *p, size_t bytes);
+
+/* Bytes of the heap that are in use now: what passed here and has not been freed, with
+ * what the allocator puts around it.  Large memory is not counted. */
+int64_t mox_alloc_live(void);
+
+/* Gives what is free of the heap back to the system, as far as it can. */
+void mox_alloc_trim(void);
 
 /* For tests: called before each allocation; returning 0 makes it fail.  NULL
  * removes it.  Process-wide; set it while no other thread allocates. */

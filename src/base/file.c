@@ -201,12 +201,12 @@ void mox_file_map_memory(mox_file *f, void *memory)
     f->own = true;
 }
 
-mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+static mox_status use_memory(mox_file *f, const char *label, int64_t bytes, void *(*get)(size_t), mox_err *err)
 {
     *f = MOX_FILE_CLOSED;
     f->path = mox_strdup(label);
     if (!f->path) return mox_fail_memory(err, strlen(label) + 1, "a file name");
-    f->map = mox_alloc_pages((size_t)bytes);
+    f->map = get((size_t)bytes);
     if (!f->map) {
         mox_file_close(f);
         return mox_fail_memory(err, (size_t)bytes, label);
@@ -214,6 +214,16 @@ mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_er
     f->size = bytes;
     f->own = true;
     return MOX_OK;
+}
+
+mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    return use_memory(f, label, bytes, mox_alloc_pages, err);
+}
+
+mox_status mox_file_reserve(mox_file *f, const char *label, int64_t bytes, mox_err *err)
+{
+    return use_memory(f, label, bytes, mox_reserve_pages, err);
 }
 
 mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_t *n_bytes, mox_err *err)

@@ -53,6 +53,10 @@ void mox_file_map_memory(mox_file *f, void *memory);
 /* Zeroed memory (on huge pages) as a file; label is its path in sentences. */
 mox_status mox_file_memory(mox_file *f, const char *label, int64_t bytes, mox_err *err);
 
+/* The same with memory that counts when it is touched (mox_reserve_pages), for files of
+ * which hardly anything will be. */
+mox_status mox_file_reserve(mox_file *f, const char *label, int64_t bytes, mox_err *err);
+
 /* A whole small file as a NUL-terminated buffer that the caller frees with
  * mox_free.  Files over max_bytes are refused before anything is allocated. */
 mox_status mox_file_slurp(const char *path, int64_t max_bytes, char **out, size_t *n_bytes, mox_err *err);

@@ -95,25 +95,58 @@ int mox_machine_cores(const char *root, const mox_id_set *allowed, int *cpus, in
 
 /* ---- control groups ---- */
 
-/* The smaller of *least and what file says in the group of the process and in those
- * above it; number reads the text of one, INT64_MAX for no limit. */
-static void tightest(const char *root, const char *file, int64_t (*number)(const char *), int64_t *least)
+/* The groups of the process in a hierarchy, its own one first, as folders. */
+typedef struct group_walk {
+    char mount[PATH_ROOM / 2], group[PATH_ROOM / 2], path[PATH_ROOM];
+    bool last;
+} group_walk;
+
+/* The path in a line "4:memory:/a/b" of a hierarchy with the controller, or, for "", of
+ * version 2; NULL when it is another line. */
+static const char *group_of_line(const char *line, const char *controller)
 {
-    char path[PATH_ROOM], text[TEXT_ROOM], group[PATH_ROOM] = "";
+    const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+    const char *end = line + strcspn(line, "\n");
+    if (!second || second >= end || second[1] != '/') return NULL;
+    const size_t n = strlen(controller);
+    if (n == 0) return first + 1 == second ? second + 1 : NULL;
+    for (const char *word = first + 1; word < second; word += strcspn(word, ",:") + 1)
+        if (strcspn(word, ",:") == n && strncmp(word, controller, n) == 0) return second + 1;
+    return NULL;
+}
+
+static bool walk_begin(group_walk *w, const char *root, const char *controller)
+{
+    char path[PATH_ROOM], text[TEXT_ROOM];
     (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    if (!mox_file_peek(path, text, sizeof text)) return;
-    const char *own = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
-    if (!own) return;
-    own += own == text ? 3 : 4;
-    (void)snprintf(group, sizeof group, "%.*s", (int)mox_min_i64((int64_t)strcspn(own, "\n"), PATH_ROOM / 2), own);
-    for (;;) {
-        const int n = snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/%s", root, group, file);
-        if (n > 0 && n < PATH_ROOM && mox_file_peek(path, text, sizeof text))
-            *least = mox_min_i64(*least, number(text));
-        char *slash = strrchr(group, '/');
-        if (!slash) return;
-        *slash = '\0';
-    }
+    if (!mox_file_peek(path, text, sizeof text)) return false;
+    const char *group = NULL;
+    for (const char *line = text; line && *line && !group; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
+        group = group_of_line(line, controller);
+    if (!group) return false;
+    *w = (group_walk){.last = false};
+    (void)snprintf(w->mount, sizeof w->mount, "%s/sys/fs/cgroup%s%s", root, *controller ? "/" : "", controller);
+    (void)snprintf(w->group, sizeof w->group, "%.*s", (int)strcspn(group, "\n"), group);
+    return true;
+}
+
+/* The next folder, or false.  Inside a container the path may be one of the host's, and
+ * what is mounted is the group itself: folders that are not there are passed over. */
+static bool walk_next(group_walk *w)
+{
+    if (w->last) return false;
+    (void)snprintf(w->path, sizeof w->path, "%s%s", w->mount, w->group);
+    char *slash = strrchr(w->group, '/');
+    if (slash) *slash = '\0';
+    else w->last = true;
+    return true;
+}
+
+static bool peek_in(const char *folder, const char *file, char text[TEXT_ROOM])
+{
+    char path[PATH_ROOM + 64];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, file);
+    return mox_file_peek(path, text, TEXT_ROOM);
 }
 
 /* "200000 100000": microseconds of every so many; "max 100000": all of them. */
@@ -124,16 +157,13 @@ static int64_t read_quota(const char *text)
     return quota / period + (quota % period != 0);
 }
 
-static int64_t read_bytes(const char *text)
-{
-    long long bytes;
-    return sscanf(text, "%lld", &bytes) == 1 && bytes > 0 ? bytes : INT64_MAX;
-}
-
 int mox_machine_quota(const char *root)
 {
     int64_t processors = INT64_MAX;
-    tightest(root, "cpu.max", read_quota, &processors);
+    group_walk w;
+    char text[TEXT_ROOM];
+    for (bool more = walk_begin(&w, root, "") && walk_next(&w); more; more = walk_next(&w))
+        if (peek_in(w.path, "cpu.max", text)) processors = mox_min_i64(processors, read_quota(text));
     return processors > MOX_MACHINE_IDS ? 0 : (int)processors;
 }
 
@@ -157,14 +187,64 @@ static int64_t kib_of(const char *text, const char *key)
     return bytes;
 }
 
+/* What the two versions call the same things. */
+typedef struct memory_files {
+    const char *controller, *limit, *usage, *inactive, *active;
+} memory_files;
+
+static const memory_files versions[] = {
+    {"", "memory.max", "memory.current", "\ninactive_file ", "\nactive_file "},
+    {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ", "\ntotal_active_file "},
+};
+enum { N_VERSIONS = sizeof versions / sizeof *versions };
+
+/* A number of a file of the group, or -1. */
+static int64_t group_number(const char *folder, const char *file)
+{
+    char text[TEXT_ROOM];
+    long long bytes;
+    return peek_in(folder, file, text) && sscanf(text, "%lld", &bytes) == 1 && bytes >= 0 ? bytes : -1;
+}
+
+/* Bytes that the group has left below its limit; INT64_MAX without one. */
+static int64_t group_room(const char *folder, const memory_files *v)
+{
+    char text[TEXT_ROOM];
+    const int64_t most = group_number(folder, v->limit);
+    if (most <= 0) return INT64_MAX;
+    int64_t used = mox_max_i64(group_number(folder, v->usage), 0);
+    const char *const droppable[] = {v->inactive, v->active};
+    const bool told = peek_in(folder, "memory.stat", text);
+    for (int i = 0; i < 2; i++) {
+        long long bytes;
+        const char *line = told ? strstr(text, droppable[i]) : NULL;
+        if (line && sscanf(line + strlen(droppable[i]), "%lld", &bytes) == 1 && bytes > 0) used -= mox_min_i64(used, bytes);
+    }
+    return mox_max_i64(most - used, 0);
+}
+
 int64_t mox_machine_memory(const char *root)
 {
     char path[PATH_ROOM], text[TEXT_ROOM];
     (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    int64_t bytes = mox_file_peek(path, text, sizeof text) ? kib_of(text, "MemAvailable:") : -1;
-    if (bytes < 0) bytes = INT64_MAX;
-    tightest(root, "memory.max", read_bytes, &bytes);
-    return bytes;
+    int64_t left = mox_file_peek(path, text, sizeof text) ? kib_of(text, "MemAvailable:") : -1;
+    if (left < 0) left = INT64_MAX;
+    for (int i = 0; i < N_VERSIONS; i++) {
+        group_walk w;
+        for (bool more = walk_begin(&w, root, versions[i].controller) && walk_next(&w); more; more = walk_next(&w))
+            left = mox_min_i64(left, group_room(w.path, &versions[i]));
+    }
+    return left;
+}
+
+int64_t mox_machine_own(const char *root)
+{
+    char path[PATH_ROOM], text[TEXT_ROOM];
+    long long all, resident, shared;
+    int64_t bytes;
+    (void)snprintf(path, sizeof path, "%s/proc/self/statm", root);
+    if (!mox_file_peek(path, text, sizeof text) || sscanf(text, "%lld %lld %lld", &all, &resident, &shared) != 3) return 0;
+    return shared >= 0 && resident >= shared && mox_mul_i64(resident - shared, sysconf(_SC_PAGESIZE), &bytes) ? bytes : 0;
 }
 
 void mox_machine_mapped(const char *root, int64_t *bytes, int64_t *huge_bytes)

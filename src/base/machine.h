@@ -37,9 +37,14 @@ int mox_machine_cores(const char *root, const mox_id_set *allowed, int *cpus, in
 int mox_machine_quota(const char *root);
 /* Memory nodes that are online; empty when the system does not say. */
 void mox_machine_nodes(const char *root, mox_id_set *out);
-/* Bytes that could be allocated without swapping, inside the control groups' limits;
- * INT64_MAX when the system does not say. */
+/* Bytes that could be allocated without swapping: what the system has available, and no
+ * more than any control group of the process (version 1 or 2) has left below its limit,
+ * where file pages that it could drop count as left.  INT64_MAX when the system does not
+ * say. */
 int64_t mox_machine_memory(const char *root);
+/* Memory of the process that is nobody else's: not files that it maps.  0 when the system
+ * does not say. */
+int64_t mox_machine_own(const char *root);
 
 /* Bytes of mapped files that the process has in memory, and how many of them on huge
  * pages; 0 when the system does not say. */

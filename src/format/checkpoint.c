@@ -129,45 +129,123 @@ static mox_status list_shards(DIR *d, char ***names, size_t *n, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status open_by_listing(mox_tensors *out, const char *dir, mox_err *err)
+/* The weight files of a folder without an index; the caller frees them. */
+static mox_status list_dir(const char *dir, char ***names, size_t *n, mox_err *err)
 {
+    *names = NULL;
+    *n = 0;
     DIR *d = opendir(dir);
     if (!d)
         return mox_fail(err, errno == ENOENT || errno == ENOTDIR ? MOX_E_NOT_FOUND : MOX_E_IO,
                         "%s: cannot open the model folder: %s", dir, strerror(errno));
-    char **names = NULL;
-    size_t n = 0;
-    mox_status status = list_shards(d, &names, &n, err);
+    const mox_status status = list_shards(d, names, n, err);
     closedir(d);
-    if (status == MOX_OK && n == 0)
-        status = mox_fail(
-            err, MOX_E_NOT_FOUND,
-            "%s: no weights here: expected model.safetensors, or model.safetensors.index.json with its files",
-            dir);
-    for (size_t i = 0; i < n; i++) {
-        if (status == MOX_OK) status = open_in_dir(out, dir, names[i], err);
-        mox_free(names[i]);
-    }
+    if (status != MOX_OK || *n > 0) return status;
+    return mox_fail(err, MOX_E_NOT_FOUND,
+                    "%s: no weights here: expected model.safetensors, or model.safetensors.index.json with its files",
+                    dir);
+}
+
+static void free_names(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) mox_free(names[i]);
     mox_free(names);
+}
+
+static mox_status open_by_listing(mox_tensors *out, const char *dir, mox_err *err)
+{
+    char **names;
+    size_t n;
+    mox_status status = list_dir(dir, &names, &n, err);
+    for (size_t i = 0; i < n && status == MOX_OK; i++) status = open_in_dir(out, dir, names[i], err);
+    free_names(names, n);
     return status == MOX_OK ? mox_tensors_seal(out, err) : status;
+}
+
+/* How a folder says which files are its weights. */
+typedef struct folder {
+    char *index, *single; /* paths, whether or not there is such a file */
+} folder;
+
+static mox_status folder_init(folder *f, const char *dir, mox_err *err)
+{
+    f->index = mox_path_join(dir, "model.safetensors.index.json");
+    f->single = mox_path_join(dir, "model.safetensors");
+    return f->index && f->single ? MOX_OK : mox_fail_memory(err, strlen(dir) + 32, "a file name");
+}
+
+static void folder_deinit(folder *f)
+{
+    mox_free(f->index);
+    mox_free(f->single);
 }
 
 mox_status mox_tensors_open(mox_tensors *out, const char *dir, mox_err *err)
 {
     *out = (mox_tensors){0};
-    char *index = mox_path_join(dir, "model.safetensors.index.json"),
-         *single = mox_path_join(dir, "model.safetensors");
-    mox_status status;
-    if (!index || !single)
-        status = mox_fail_memory(err, strlen(dir) + 32, "a file name");
-    else if (mox_path_exists(index))
-        status = open_by_index(out, dir, index, err);
-    else if (mox_path_exists(single))
-        status = mox_tensors_open_file(out, single, err);
-    else
-        status = open_by_listing(out, dir, err);
+    folder f;
+    mox_status status = folder_init(&f, dir, err);
+    if (status == MOX_OK) {
+        if (mox_path_exists(f.index)) status = open_by_index(out, dir, f.index, err);
+        else if (mox_path_exists(f.single)) status = mox_tensors_open_file(out, f.single, err);
+        else status = open_by_listing(out, dir, err);
+    }
     if (status != MOX_OK) mox_tensors_close(out);
-    mox_free(index);
-    mox_free(single);
+    folder_deinit(&f);
     return status;
+}
+
+/* ---- which files are there ------------------------------------------------- */
+
+typedef struct looking {
+    const char *dir;
+    int64_t n_files;
+    mox_name_list missing;
+} looking;
+
+static mox_status look_for(void *user, const char *file_name, mox_err *err)
+{
+    looking *l = user;
+    char *path = mox_path_join(l->dir, file_name);
+    if (!path) return mox_fail_memory(err, strlen(l->dir) + strlen(file_name) + 2, "a file name");
+    l->n_files++;
+    if (!mox_path_exists(path)) mox_name_list_add(&l->missing, file_name);
+    mox_free(path);
+    return MOX_OK;
+}
+
+static mox_status look_by_index(looking *l, const char *index, mox_err *err)
+{
+    char *text;
+    size_t n;
+    MOX_TRY(mox_file_slurp(index, MOX_JSON_MAX_BYTES, &text, &n, err));
+    const mox_index_walk walk = {.shard = look_for, .user = l};
+    const mox_status status = mox_index_parse(index, text, n, &walk, err);
+    mox_free(text);
+    return status;
+}
+
+static mox_status look_by_listing(looking *l, mox_err *err)
+{
+    char **names;
+    size_t n;
+    mox_status status = list_dir(l->dir, &names, &n, err);
+    for (size_t i = 0; i < n && status == MOX_OK; i++) status = look_for(l, names[i], err);
+    free_names(names, n);
+    return status;
+}
+
+mox_status mox_tensors_present(const char *dir, mox_err *err)
+{
+    looking l = {.dir = dir};
+    folder f;
+    mox_status status = folder_init(&f, dir, err);
+    if (status == MOX_OK) {
+        if (mox_path_exists(f.index)) status = look_by_index(&l, f.index, err);
+        else if (!mox_path_exists(f.single)) status = look_by_listing(&l, err);
+    }
+    folder_deinit(&f);
+    if (status != MOX_OK || l.missing.n == 0) return status;
+    return mox_fail(err, MOX_E_NOT_FOUND, "%s: %lld of %lld weight files are missing: %s", dir,
+                    (long long)l.missing.n, (long long)l.n_files, mox_name_list_end(&l.missing));
 }

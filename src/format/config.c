@@ -62,7 +62,11 @@ mox_status mox_config_parse(mox_config *out, const char *label, const char *text
     *out = (mox_config){.path = mox_strdup(label)};
     if (!out->path) return mox_fail_memory(err, strlen(label) + 1, "a file name");
     const mox_status status = read_config(out, text, n, err);
-    if (status != MOX_OK) mox_config_close(out);
+    if (status == MOX_OK) return MOX_OK;
+    mox_config named = {0};
+    memcpy(named.family, out->family, sizeof named.family);
+    mox_config_close(out);
+    *out = named;
     return status;
 }
 

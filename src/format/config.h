@@ -52,7 +52,8 @@ typedef struct mox_config {
     bool tied;        /* tie_word_embeddings */
 } mox_config;
 
-/* Reads dir/config.json.  Refuses files over 64 MB, depth over 64 is an error. */
+/* Reads dir/config.json.  Refuses files over 64 MB, depth over 64 is an error.  After a
+ * failure *out is closed, but its family is there when the file names one. */
 mox_status mox_config_open(mox_config *out, const char *dir, mox_err *err);
 /* The parser behind it (tests, fuzzing); label names the file in errors. */
 mox_status mox_config_parse(mox_config *out, const char *label, const char *text, size_t n, mox_err *err);
@@ -76,6 +77,9 @@ mox_status mox_config_expect_bool(const mox_config *c, const char *key, bool val
 mox_status mox_config_string_at(const mox_config *c, const char *key, int64_t i, int64_t length, const char **out, mox_err *err);
 /* true when the integer array `key` contains v; a missing array contains nothing. */
 mox_status mox_config_int_array_has(const mox_config *c, const char *key, int64_t v, bool *out, mox_err *err);
+
+/* Whether "quantization" speaks of this very module. */
+bool mox_config_overrides(const mox_config *c, const char *module);
 
 /* How the module is stored according to "quantization": fills *quantized and, when
  * it is, bits and group.  has_scales says whether a tensor MODULE.scales exists

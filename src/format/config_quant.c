@@ -148,18 +148,21 @@ void mox_config_free_quantization(mox_quant_config *q)
     *q = (mox_quant_config){0};
 }
 
+static const mox_quant_override *find_override(const mox_quant_config *q, const char *module)
+{
+    if (q->n_overrides == 0) return NULL;
+    const mox_quant_override key = {.module = (char *)module};
+    return bsearch(&key, q->overrides, (size_t)q->n_overrides, sizeof *q->overrides, by_module);
+}
+
+bool mox_config_overrides(const mox_config *c, const char *module) { return find_override(&c->quant, module) != NULL; }
+
 mox_status mox_config_quantization_of(const mox_config *c, const char *module, bool has_scales, bool *quantized,
                                       int32_t *bits, int32_t *group, mox_err *err)
 {
     const mox_quant_config *q = &c->quant;
     mox_quant_override global = {.quantized = has_scales, .bits = q->bits, .group = q->group};
-    const mox_quant_override *use = &global;
-    if (q->n_overrides > 0) {
-        const mox_quant_override key = {.module = (char *)module};
-        const mox_quant_override *own =
-            bsearch(&key, q->overrides, (size_t)q->n_overrides, sizeof *q->overrides, by_module);
-        if (own) use = own;
-    }
+    const mox_quant_override *own = find_override(q, module), *use = own ? own : &global;
     char words[MOX_SHORT_BYTES];
     if (use->quantized && !has_scales)
         return mox_fail(err, MOX_E_FORMAT,

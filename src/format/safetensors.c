@@ -294,19 +294,21 @@ mox_status mox_tensors_open_file(mox_tensors *out, const char *path, mox_err *er
     return status;
 }
 
-mox_status mox_tensors_adopt(mox_tensors *out, mox_file *file, mox_err *err)
+mox_status mox_tensors_adopt(mox_tensors *out, mox_file *files, int32_t n, mox_err *err)
 {
     *out = (mox_tensors){0};
-    mox_status status = grow_files(out, err);
-    if (status != MOX_OK) {
-        mox_file_close(file);
-        return status;
+    mox_status status = MOX_OK;
+    for (int32_t i = 0; i < n && status == MOX_OK; i++) {
+        status = grow_files(out, err);
+        if (status != MOX_OK) break;
+        out->files[out->n_files++] = files[i];
+        files[i] = MOX_FILE_CLOSED;
+        status = read_last_file(out, err);
     }
-    out->files[out->n_files++] = *file;
-    *file = MOX_FILE_CLOSED;
-    status = read_last_file(out, err);
     if (status == MOX_OK) status = mox_tensors_seal(out, err);
-    if (status != MOX_OK) mox_tensors_close(out);
+    if (status == MOX_OK) return MOX_OK;
+    for (int32_t i = 0; i < n; i++) mox_file_close(&files[i]);
+    mox_tensors_close(out);
     return status;
 }
 

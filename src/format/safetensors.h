@@ -44,12 +44,16 @@ typedef struct mox_tensors {
 mox_status mox_tensors_open(mox_tensors *out, const char *dir, mox_err *err);
 void mox_tensors_close(mox_tensors *t); /* zeroed or half-opened storage is fine */
 
+/* Whether the files that mox_tensors_open would open are there: MOX_E_NOT_FOUND names
+ * those that are missing.  Reads the index and opens none of them. */
+mox_status mox_tensors_present(const char *dir, mox_err *err);
+
 /* Opens exactly one file (goldens, tests). */
 mox_status mox_tensors_open_file(mox_tensors *out, const char *path, mox_err *err);
 
-/* Takes over a file that is already open, or memory that stands for one; it is
+/* Takes over files that are already open, or memory that stands for them; they are
  * closed with out, also on failure. */
-mox_status mox_tensors_adopt(mox_tensors *out, mox_file *file, mox_err *err);
+mox_status mox_tensors_adopt(mox_tensors *out, mox_file *files, int32_t n, mox_err *err);
 
 const mox_tensor_info *mox_tensors_find(const mox_tensors *t, const char *name); /* or NULL */
 

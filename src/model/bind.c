@@ -11,15 +11,20 @@
 
 static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model."};
 
+const char *mox_bind_prefix(const mox_tensors *tensors)
+{
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        char name[MOX_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+        if (mox_tensors_find(tensors, name)) return prefixes[i];
+    }
+    return NULL;
+}
+
 mox_status mox_binder_init(mox_binder *b, const mox_tensors *tensors, const mox_config *config,
                            mox_inspection *report, mox_err *err)
 {
-    *b = (mox_binder){.tensors = tensors, .config = config, .report = report};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !b->prefix; i++) {
-        char name[MOX_NAME_BYTES];
-        (void)snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
-        if (mox_tensors_find(tensors, name)) b->prefix = prefixes[i];
-    }
+    *b = (mox_binder){.tensors = tensors, .config = config, .report = report, .prefix = mox_bind_prefix(tensors)};
     if (!b->prefix)
         return mox_fail(err, MOX_E_FORMAT, "%s: its tensor files hold no model.embed_tokens.weight under any known prefix; "
                         "is this a whole checkpoint?", config->path);
@@ -83,6 +88,39 @@ const mox_tensor_info *mox_bind_peek(const mox_binder *b, const char *path, ...)
     const bool fits = full_name(name, b->prefix, path, args);
     va_end(args);
     return fits ? mox_tensors_find(b->tensors, name) : NULL;
+}
+
+/* Replaces `from` in name, and the number and dot that follow it where `number` is set;
+ * false when it is not there. */
+static bool rename_path(char out[MOX_NAME_BYTES], const char *name, const char *from, bool number, const char *to)
+{
+    const char *at = strstr(name, from);
+    if (!at) return false;
+    const char *rest = at + strlen(from);
+    if (number) {
+        const size_t n = strspn(rest, "0123456789");
+        if (n == 0 || rest[n] != '.') return false;
+        rest += n + 1;
+    }
+    const int n = snprintf(out, MOX_NAME_BYTES, "%.*s%s%s", (int)(at - name), name, to, rest);
+    return n > 0 && n < MOX_NAME_BYTES;
+}
+
+/* The name by which config.json may speak of a module: an expert that lies by itself may have
+ * been part of a stack when the configuration was written. */
+static const char *configured_name(const mox_binder *b, const char *module, char stack[MOX_NAME_BYTES])
+{
+    if (mox_config_overrides(b->config, module) || !rename_path(stack, module, ".mlp.experts.", true, ".mlp.switch_mlp."))
+        return module;
+    return mox_config_overrides(b->config, stack) ? stack : module;
+}
+
+/* Whether there is such a module, be it as a stack or as experts by themselves. */
+static bool is_there(const mox_binder *b, const char *module)
+{
+    char single[MOX_NAME_BYTES];
+    return find(b, module, ".weight") ||
+           (rename_path(single, module, ".mlp.switch_mlp.", false, ".mlp.experts.0.") && find(b, single, ".weight"));
 }
 
 /* ---- shapes ---- */
@@ -229,8 +267,10 @@ static mox_status bind_module(mox_binder *b, mox_weight *out, const char *module
     }
     bool quantized;
     int32_t bits, group;
+    char stack[MOX_NAME_BYTES];
     const mox_tensor_info *fp8 = find(b, module, ".weight_scale_inv");
-    MOX_TRY(mox_config_quantization_of(b->config, module, find(b, module, ".scales") != NULL, &quantized, &bits, &group, err));
+    const char *called = configured_name(b, module, stack);
+    MOX_TRY(mox_config_quantization_of(b->config, called, find(b, module, ".scales") != NULL, &quantized, &bits, &group, err));
     if (fp8) MOX_TRY(bind_fp8(b, out, t, fp8, rows, cols, err));
     else if (quantized) MOX_TRY(bind_affine(b, out, module, t, bits, group, members, rows, cols, err));
     else MOX_TRY(bind_plain(b, out, t, members, rows, cols, err));
@@ -337,7 +377,7 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
     const mox_quant_config *q = &b->config->quant;
     for (int64_t i = 0; i < q->n_overrides; i++) {
         const mox_quant_override *o = &q->overrides[i];
-        if (o->quantized && !find(b, o->module, ".weight") && !is_foreign(o->module))
+        if (o->quantized && !is_there(b, o->module) && !is_foreign(o->module))
             return mox_fail(err, MOX_E_FORMAT, "%s: quantization names %s, which the checkpoint does not have",
                             b->config->path, o->module);
     }
@@ -345,7 +385,7 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
     int64_t n_extra = 0;
     for (int64_t i = 0; i < b->tensors->n_tensors; i++) {
         const char *name = b->tensors->tensors[i].name;
-        if (b->used[i]) continue;
+        if (b->used[i] || strncmp(name, MOX_BIND_PADDING, sizeof MOX_BIND_PADDING - 1) == 0) continue;
         if (is_bias(name) && !is_skipped(b, name, n_layers)) /* leaving it out would be another model */
             return mox_fail(err, MOX_E_UNSUPPORTED, "%s: the checkpoint has a bias that this family does not: %s",
                             b->config->path, name);

@@ -18,6 +18,9 @@ enum { MOX_NAME_BYTES = 640 }; /* longest tensor name the files may have, plus a
 /* What a tensor of the checkpoint is needed for. */
 typedef enum mox_tensor_use { MOX_UNUSED = 0, MOX_USED_DENSE, MOX_USED_EXPERT } mox_tensor_use;
 
+/* How tensors begin that only fill up files (tools/pack.h). */
+#define MOX_BIND_PADDING "moxie.padding."
+
 typedef struct mox_binder {
     const mox_tensors *tensors;
     const mox_config *config;
@@ -30,6 +33,9 @@ typedef struct mox_binder {
     bool counting_experts;   /* what is bound now belongs to routed experts */
     bool mlx;                /* names, shapes or quantization are those that MLX writes */
 } mox_binder;
+
+/* What the names of all tensors but the head's begin with; NULL when there is no embedding. */
+const char *mox_bind_prefix(const mox_tensors *tensors);
 
 mox_status mox_binder_init(mox_binder *b, const mox_tensors *tensors, const mox_config *config,
                            mox_inspection *report, mox_err *err);

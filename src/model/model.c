@@ -23,7 +23,7 @@ void *mox_model_keep(mox_model *m, size_t n, size_t size)
     return k->memory;
 }
 
-static mox_status find_family(const mox_config *c, const mox_family **out, mox_err *err)
+mox_status mox_family_find(const mox_config *c, const mox_family **out, mox_err *err)
 {
     char known[200] = "";
     for (const mox_family *const *f = mox_families; *f; f++) {
@@ -90,7 +90,7 @@ static void fill_report(mox_model *m)
 /* The first half: what kind of model the configuration describes. */
 static mox_status begin(mox_model *m, const mox_family **family, mox_err *err)
 {
-    MOX_TRY(find_family(&m->config, family, err));
+    MOX_TRY(mox_family_find(&m->config, family, err));
     return read_dims(&m->config, &m->dims, err);
 }
 

@@ -43,6 +43,7 @@ struct mox_model {
     mox_inspection report;
     mox_keep *kept;
     unsigned char *tensor_use; /* [n_tensors]: mox_tensor_use */
+    bool shape_only; /* there are no weights: for inspecting and planning */
     bool dense_only; /* the mappings hold no experts: model/dense_load.c */
 
     mox_dims dims;
@@ -63,6 +64,8 @@ typedef struct mox_family {
 } mox_family;
 
 extern const mox_family *const mox_families[]; /* NULL-terminated; families/families.c */
+/* The family that the configuration names; MOX_E_UNSUPPORTED when there is none. */
+mox_status mox_family_find(const mox_config *c, const mox_family **out, mox_err *err);
 
 /* Zeroed memory that is freed with the model; NULL when out of memory. */
 void *mox_model_keep(mox_model *m, size_t n, size_t size);

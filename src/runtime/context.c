@@ -1,4 +1,8 @@
-/* runtime/context.c -- reserving everything that a run needs. */
+/* runtime/context.c -- reserving everything that a run needs, or saying how much that is.
+ *
+ * Planning and creating are one code path: a planning context goes through the same
+ * reservations, but large memory is counted and stands for itself as an address that
+ * nobody may touch, and there is no device. */
 #include "runtime/context.h"
 
 #include "base/alloc.h"
@@ -7,13 +11,16 @@
 
 #include <string.h>
 
-/* Zeroed memory that is counted: of the heap, or on pages when all threads read it. */
+/* Zeroed memory that is counted: of the heap, or on pages when all threads read it.  While
+ * planning, pages are only counted. */
 static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool on_pages, const char *what, mox_err *err)
 {
     int64_t bytes;
     if (n < 0 || !mox_mul_i64(n, (int64_t)size, &bytes) || !mox_add_i64(c->bytes, bytes, &c->bytes))
         return mox_fail(err, MOX_E_FULL, "%s would need more bytes than a machine can count; ask for less context", what);
-    void *memory = on_pages ? mox_alloc_pages((size_t)bytes) : mox_alloc_array((size_t)n, size);
+    void *memory;
+    if (on_pages && c->planning) memory = (void *)(uintptr_t)MOX_ARENA_ALIGN; /* not NULL, never touched */
+    else memory = on_pages ? mox_alloc_pages((size_t)bytes) : mox_alloc_array((size_t)n, size);
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;
@@ -124,33 +131,58 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
     MOX_TRY(reserve(c, &c->last_logits, c->n_seqs * c->model->dims.n_vocab, sizeof *c->last_logits, false, "logits", err));
     MOX_TRY(reserve(c, &c->has_logits, c->n_seqs, sizeof *c->has_logits, false, "logits", err));
     for (int64_t i = 0; i < c->n_seqs; i++) c->recurrent[i] = c->seqs[i].state; /* the measured step has addresses, too */
-    size_t bytes;
-    MOX_TRY(mox_step_measure(c, &bytes, err));
-    MOX_TRY(mox_arena_init(&c->arena, bytes, err));
-    c->bytes += (int64_t)bytes;
-    return MOX_OK;
+    MOX_TRY(mox_step_measure(c, &c->step_bytes, err));
+    int64_t bytes;
+    if (!mox_add_i64(c->bytes, (int64_t)c->step_bytes, &bytes))
+        return mox_fail(err, MOX_E_FULL, "a batch would need more bytes than a machine can count; ask for less");
+    c->bytes = bytes;
+    return c->planning ? MOX_OK : mox_arena_init(&c->arena, c->step_bytes, err);
 }
 
-mox_status mox_context_create(mox_context **out, const mox_model *model, const mox_context_opts *opts, mox_err *err)
+static mox_status open_device(mox_context *c, const mox_context_opts *o, mox_err *err)
+{
+    const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
+    return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, err);
+}
+
+static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)
 {
     *out = NULL;
     const mox_context_opts defaults = {0};
     if (!opts) opts = &defaults;
+    if (model->shape_only && !planning) return mox_fail(err, MOX_E_ARG, "this model is a shape without weights: it cannot run");
     mox_context *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "a context");
     c->model = model;
+    c->planning = planning;
     c->bytes = (int64_t)sizeof *c;
     mox_status status = read_opts(c, opts, err);
-    const mox_pool_opts threads = {.n_threads = opts->n_threads, .pin = opts->pin};
-    if (status == MOX_OK) status = mox_dev_cpu_open(&c->dev, &threads, opts->isa, c->precision, err);
+    if (status == MOX_OK && !planning) status = open_device(c, opts, err);
     if (status == MOX_OK) status = reserve_caches(c, err);
     if (status == MOX_OK) status = reserve_sequences(c, err);
-    if (status == MOX_OK) status = mox_expert_store_init(&c->experts, model, opts, err);
+    if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
     if (status == MOX_OK) status = reserve_step(c, err);
     if (status == MOX_OK && c->experts.stream) c->bytes += mox_expert_stream_bytes(c->experts.stream);
     if (status != MOX_OK) mox_context_destroy(&c);
     *out = c;
     return status;
+}
+
+mox_status mox_context_create(mox_context **out, const mox_model *model, const mox_context_opts *opts, mox_err *err)
+{
+    return create(out, model, opts, false, err);
+}
+
+mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err)
+{
+    mox_context *c;
+    *out = (mox_context_sizes){0};
+    MOX_TRY(create(&c, model, opts, true, err));
+    *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .step_bytes = (int64_t)c->step_bytes,
+                               .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
+    out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
+    mox_context_destroy(&c);
+    return MOX_OK;
 }
 
 void mox_context_destroy(mox_context **context)
@@ -160,14 +192,16 @@ void mox_context_destroy(mox_context **context)
     mox_dev_close(&c->dev);
     mox_expert_store_deinit(&c->experts);
     mox_arena_deinit(&c->arena);
-    mox_free_pages(c->cache_memory, (size_t)c->cache_bytes);
+    if (!c->planning) {
+        mox_free_pages(c->cache_memory, (size_t)c->cache_bytes);
+        mox_free_pages(c->states, (size_t)c->state_bytes);
+    }
     mox_free(c->caches);
     mox_free(c->free_pages);
     mox_free(c->seqs);
     mox_free(c->page_tables);
     mox_free(c->timelines);
     mox_free(c->checkpoints);
-    mox_free_pages(c->states, (size_t)c->state_bytes);
     mox_free(c->tokens);
     mox_free(c->pos);
     mox_free(c->spans);
@@ -187,7 +221,7 @@ void mox_context_get_kernels(const mox_context *c, mox_kernels *out)
     static const char *const precisions[] = {[MOX_PRECISION_DEFAULT] = "default", [MOX_PRECISION_EXACT] = "exact",
                                              [MOX_PRECISION_FAST] = "fast"};
     *out = (mox_kernels){.isa = c->dev->level, .precision = precisions[c->precision],
-                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : "f16", .n_threads = c->dev->n_threads};
+                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : c->kv_type == MOX_DT_F16 ? "f16" : "q8", .n_threads = c->dev->n_threads};
 }
 
 void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)

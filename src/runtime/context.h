@@ -51,6 +51,8 @@ struct mox_context {
     mox_arena arena;
     int64_t n_ctx, n_batch, n_seqs, n_checkpoints, pages_per_seq;
     int64_t bytes;
+    bool planning; /* counts what it would reserve: no device, no large memory */
+    size_t step_bytes;
 
     unsigned char *cache_memory;
     int64_t cache_bytes, state_bytes;
@@ -79,6 +81,15 @@ struct mox_context {
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);
 
+/* What create with these options would reserve, by the code that does. */
+typedef struct mox_context_sizes {
+    int64_t cache_bytes; /* attention caches, recurrent states and their checkpoints */
+    int64_t step_bytes;  /* activations */
+    int64_t small_bytes; /* everything else: timelines, page tables, logits */
+    int64_t n_ctx, n_batch, n_seqs;
+} mox_context_sizes;
+mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err);
+
 /* runtime/sequence.c, for the step: */
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */
 void mox_seq_save(mox_seq *s, int64_t at); /* a checkpoint of the state as it is */
@@ -87,6 +98,8 @@ void mox_seq_rollback(mox_seq *s);         /* after a failed step: I2, I3 */
 /* runtime/work.c, for the step: counts a batch that has run, or rows of the head. */
 void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans);
 void mox_work_head(mox_context *c, int64_t n_rows);
+/* What one token takes at the beginning of a context, experts' bytes left out. */
+void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs);
 
 /* runtime/step.c, for create: bytes of activations that the largest step takes. */
 mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err);

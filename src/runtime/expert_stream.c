@@ -9,7 +9,6 @@
 #include "runtime/expert_place.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define WAIT_SLICE_S 0.02 /* how long a raised cancel flag may stay unseen */
@@ -28,6 +27,7 @@ typedef struct expert_slot {
 
 struct mox_expert_stream {
     const mox_model *model;
+    bool planning; /* counts what it would reserve */
     mox_reader *reader;
     mox_expert_cache cache;
     int64_t slot_bytes, reserved, memory_bytes;
@@ -50,7 +50,7 @@ struct mox_expert_stream {
     const expert_slot *failed; /* its read failed, and the batch with it */
 
     uint32_t *heat; /* [n_layers, n_experts]: times that a batch asked */
-    int64_t bytes_read, waits, prefetched, prefetch_used;
+    int64_t bytes_read, waits, warmed, warmed_used;
     double wait_s;
 };
 
@@ -58,10 +58,11 @@ struct mox_expert_stream {
 
 static mox_status reserve(mox_expert_stream *s, void *out, int64_t n, size_t size, mox_err *err)
 {
+    s->reserved += n * (int64_t)size;
+    if (s->planning) return MOX_OK;
     void *memory = mox_alloc_array((size_t)n, size);
     if (!memory) return mox_fail_memory(err, (size_t)n * size, "expert slots");
     memcpy(out, &memory, sizeof memory);
-    s->reserved += n * (int64_t)size;
     return MOX_OK;
 }
 
@@ -73,9 +74,11 @@ static int64_t count_experts(const mox_model *m)
     return n;
 }
 
-static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const mox_policy *policy, mox_err *err)
+static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const char *policy_name, mox_err *err)
 {
     const mox_model *m = s->model;
+    const mox_policy *policy = mox_policy_find(policy_name);
+    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lru, lfu or 2q", policy_name);
     s->slot_bytes = mox_model_expert_slot_bytes(m);
     if (s->slot_bytes == 0) return mox_fail(err, MOX_E_ARG, "%s: the model has no routed experts to stream", m->config.path);
     if (bytes < s->slot_bytes)
@@ -84,10 +87,12 @@ static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const mox_poli
     const int32_t n_slots = (int32_t)mox_min_i64(bytes / s->slot_bytes, count_experts(m));
     const int64_t n_keys = m->dims.n_layers * m->n_experts;
     s->memory_bytes = n_slots * s->slot_bytes + MOX_READ_ALIGN;
-    s->memory = mox_alloc_pages((size_t)s->memory_bytes);
-    if (!s->memory) return mox_fail_memory(err, (size_t)s->memory_bytes, "expert slots");
-    s->first_slot = s->memory + (MOX_READ_ALIGN - (uintptr_t)s->memory % MOX_READ_ALIGN) % MOX_READ_ALIGN;
     s->reserved += s->memory_bytes;
+    if (!s->planning) {
+        s->memory = mox_alloc_pages((size_t)s->memory_bytes);
+        if (!s->memory) return mox_fail_memory(err, (size_t)s->memory_bytes, "expert slots");
+        s->first_slot = s->memory + (MOX_READ_ALIGN - (uintptr_t)s->memory % MOX_READ_ALIGN) % MOX_READ_ALIGN;
+    }
     MOX_TRY(reserve(s, &s->slots, n_slots, sizeof *s->slots, err));
     MOX_TRY(reserve(s, &s->slot_of, m->n_experts, sizeof *s->slot_of, err));
     MOX_TRY(reserve(s, &s->queued, m->n_experts, sizeof *s->queued, err));
@@ -95,12 +100,13 @@ static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const mox_poli
     MOX_TRY(reserve(s, &s->order, m->n_experts, sizeof *s->order, err));
     MOX_TRY(reserve(s, &s->ready, m->n_experts, sizeof *s->ready, err));
     MOX_TRY(reserve(s, &s->heat, n_keys, sizeof *s->heat, err));
-    for (int32_t i = 0; i < n_slots; i++) s->slots[i].key = s->slots[i].user = s->slots[i].queued = -1;
     s->reserved += mox_expert_cache_bytes(n_keys, n_slots, policy);
+    if (s->planning) return MOX_OK;
+    for (int32_t i = 0; i < n_slots; i++) s->slots[i].key = s->slots[i].user = s->slots[i].queued = -1;
     return mox_expert_cache_init(&s->cache, n_keys, n_slots, policy, err);
 }
 
-mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const mox_policy *policy,
+mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const char *policy,
                                   const mox_reader_opts *reader, mox_err *err)
 {
     *out = NULL;
@@ -135,11 +141,19 @@ void mox_expert_stream_close(mox_expert_stream **stream)
 
 int64_t mox_expert_stream_bytes(const mox_expert_stream *s) { return s->reserved; }
 
+mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, const char *policy, int64_t *out, mox_err *err)
+{
+    mox_expert_stream s = {.model = m, .planning = true, .reserved = (int64_t)sizeof s};
+    const mox_status status = open_slots(&s, bytes, policy, err);
+    *out = s.reserved;
+    return status;
+}
+
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
                               .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s,
-                              .prefetched = s->prefetched, .prefetch_used = s->prefetch_used, .policy = s->cache.policy->name};
+                              .warmed = s->warmed, .warmed_used = s->warmed_used, .policy = s->cache.policy->name};
 }
 
 void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out)
@@ -205,7 +219,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
     s->n_loading--;
     if (job->status == MOX_OK) {
         slot->state = SLOT_READY;
-        s->prefetched += slot->ahead;
+        s->warmed += slot->ahead;
         for (int32_t i = 0; i < job->n_ranges; i++) s->bytes_read += job->ranges[i].bytes;
         if (slot->user >= 0) s->ready[s->n_ready++] = slot->user;
     } else {
@@ -227,33 +241,54 @@ static void collect(mox_expert_stream *s)
 
 /* ---- ahead of all batches ---- */
 
-typedef struct hot_expert {
-    uint32_t heat;
-    int64_t key;
-} hot_expert;
+/* Whether a is read before b. */
+static bool hotter(const uint32_t *heat, int64_t a, int64_t b) { return heat[a] != heat[b] ? heat[a] > heat[b] : a < b; }
 
-static int hottest_first(const void *a, const void *b)
+/* Slots 0 to n - 1 are a heap by their keys, the coldest first, but for the one at `at`. */
+static void sink(mox_expert_stream *s, const uint32_t *heat, int64_t at, int64_t n)
 {
-    const hot_expert *x = a, *y = b;
-    if (x->heat != y->heat) return x->heat < y->heat ? 1 : -1;
-    return (x->key > y->key) - (x->key < y->key);
+    expert_slot *slots = s->slots;
+    const int64_t key = slots[at].key;
+    for (int64_t down; (down = 2 * at + 1) < n; at = down) {
+        if (down + 1 < n && hotter(heat, slots[down].key, slots[down + 1].key)) down++;
+        if (!hotter(heat, key, slots[down].key)) break;
+        slots[at].key = slots[down].key;
+    }
+    slots[at].key = key;
+}
+
+static bool is_hot(const mox_expert_stream *s, const uint32_t *heat, int64_t key)
+{
+    return heat[key] > 0 && s->model->layers[key / s->model->n_experts].experts;
+}
+
+/* Writes the hottest experts to the keys of the first slots, the hottest first, and returns how many. */
+static int64_t find_hottest(mox_expert_stream *s, const uint32_t *heat)
+{
+    int64_t n = 0, k = 0;
+    for (; k < s->cache.n_keys && n < s->cache.n_slots; k++)
+        if (is_hot(s, heat, k)) s->slots[n++].key = k;
+    for (int64_t i = n / 2 - 1; i >= 0; i--) sink(s, heat, i, n);
+    for (; k < s->cache.n_keys; k++) {
+        if (!is_hot(s, heat, k) || !hotter(heat, k, s->slots[0].key)) continue;
+        s->slots[0].key = k;
+        sink(s, heat, 0, n);
+    }
+    for (int64_t last = n - 1; last > 0; last--) {
+        const int64_t coldest = s->slots[0].key;
+        s->slots[0].key = s->slots[last].key;
+        s->slots[last].key = coldest;
+        sink(s, heat, 0, last);
+    }
+    return n;
 }
 
 /* Slots are not held meanwhile: which of them a batch takes must not depend on what has arrived. */
-mox_status mox_expert_stream_warm(mox_expert_stream *s, const uint32_t *heat, mox_err *err)
+void mox_expert_stream_warm(mox_expert_stream *s, const uint32_t *heat)
 {
-    hot_expert *hot = mox_alloc_array((size_t)s->cache.n_keys, sizeof *hot);
-    if (!hot) return mox_fail_memory(err, (size_t)s->cache.n_keys * sizeof *hot, "the hottest experts");
-    int64_t n = 0;
-    for (int64_t k = 0; k < s->cache.n_keys; k++)
-        if (heat[k] > 0 && s->model->layers[k / s->model->n_experts].experts) hot[n++] = (hot_expert){heat[k], k};
-    if (n > 0) qsort(hot, (size_t)n, sizeof *hot, hottest_first);
-    n = mox_min_i64(n, s->cache.n_slots);
-    for (int64_t i = n - 1; i >= 0; i--) (void)mox_expert_cache_take(&s->cache, hot[i].key); /* the hottest was used last */
-    for (int64_t i = 0; i < n; i++)
-        begin_read(s, &s->slots[mox_expert_cache_find(&s->cache, hot[i].key)], hot[i].key, true);
-    mox_free(hot);
-    return MOX_OK;
+    const int64_t n = find_hottest(s, heat);
+    for (int64_t i = n - 1; i >= 0; i--) (void)mox_expert_cache_take(&s->cache, s->slots[i].key); /* the hottest was used last, */
+    for (int64_t i = n - 1; i >= 0; i--) begin_read(s, &s->slots[i], s->cache.key_of[i], true);   /* and is read first */
 }
 
 /* ---- a batch ---- */
@@ -299,8 +334,8 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
         if (!s->hit[i]) continue;
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = i;
-        s->prefetch_used += slot->ahead;
-        s->prefetched += slot->ahead && slot->state == SLOT_LOADING; /* from here on it is no longer ahead */
+        s->warmed_used += slot->ahead;
+        s->warmed += slot->ahead && slot->state == SLOT_LOADING; /* from here on it is no longer ahead */
         slot->ahead = false;
         if (slot->state == SLOT_READY) s->ready[s->n_ready++] = i;
         else mox_reader_hurry(s->reader, &slot->job);

@@ -80,6 +80,7 @@ bool mox_reader_take(mox_reader *r, mox_read_piece *out)
 {
     mox_read_list *list = r->urgent.head ? &r->urgent : &r->ahead;
     mox_read_job *job = list->head;
+    r->called = false; /* I3 */
     if (!job) return false;
     const int32_t n_pieces = count_pieces(r, &job->ranges[job->i_range]);
     cut_piece(r, job, n_pieces, out);
@@ -95,6 +96,14 @@ bool mox_reader_take(mox_reader *r, mox_read_piece *out)
         }
     }
     if (r->n_under_way++ == 0) r->busy_since = mox_clock_now();
+    return true;
+}
+
+bool mox_reader_call(mox_reader *r)
+{
+    if (r->called || r->n_idle == 0 || (!r->urgent.head && !r->ahead.head)) return false;
+    r->n_idle--;      /* I2 */
+    r->called = true; /* I3 */
     return true;
 }
 
@@ -131,13 +140,16 @@ static void complete(mox_reader *r, mox_read_job *job)
 static void describe_failure(mox_read_job *job, const mox_read_piece *p)
 {
     const char *path = p->file->path;
-    const long long at = (long long)p->from;
-    if (p->failure == MOX_READ_CUT_SHORT)
-        job->status = mox_fail(&job->err, MOX_E_IO, "%s: was cut short while running: byte %lld is behind its end; restore the file",
-                               path, (long long)p->end - 1);
-    else
-        job->status = mox_fail(&job->err, MOX_E_IO, "%s: read error at byte %lld, %d times: %s", path, at, p->n_failed,
-                               p->failure == MOX_READ_TOO_LITTLE ? "fewer bytes came than the file has" : strerror(p->failure));
+    if (p->failure == MOX_READ_CUT_SHORT) {
+        job->status = mox_fail(&job->err, MOX_E_IO,
+                               "%s: was cut short while running: byte %lld is behind its end; restore the file", path,
+                               (long long)p->end - 1);
+        return;
+    }
+    const char *why =
+        p->failure == MOX_READ_TOO_LITTLE ? "fewer bytes came than the file has" : strerror(p->failure);
+    job->status = mox_fail(&job->err, MOX_E_IO, "%s: read error at byte %lld, %d times: %s", path, (long long)p->from,
+                           p->n_failed, why);
 }
 
 void mox_reader_finish(mox_reader *r, const mox_read_piece *p)
@@ -166,13 +178,14 @@ static int64_t check_job(const mox_reader *r, mox_read_job *job)
         const bool file = range->file >= 0 && range->file < r->n_files;
         if (!file || range->offset < 0 || range->bytes < 0 || range->offset > r->files[range->file].size ||
             range->bytes > r->files[range->file].size - range->offset) {
-            job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: bytes %lld to %lld are not in file %d%s%s", (int)i,
-                                   (long long)range->offset, (long long)range->offset + (long long)range->bytes, (int)range->file,
+            job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: %lld bytes at %lld are not in file %d%s%s", (int)i,
+                                   (long long)range->bytes, (long long)range->offset, (int)range->file,
                                    file ? ": " : "", file ? r->files[range->file].path : "");
             return -1;
         }
         if (((uintptr_t)range->dst - (uint64_t)range->offset) % MOX_READ_ALIGN != 0) {
-            job->status = mox_fail(&job->err, MOX_E_ARG, "range %d: its memory and offset %lld differ within a page of %d bytes", (int)i,
+            job->status = mox_fail(&job->err, MOX_E_ARG,
+                                   "range %d: its memory and offset %lld differ within a page of %d bytes", (int)i,
                                    (long long)range->offset, MOX_READ_ALIGN);
             return -1;
         }
@@ -188,7 +201,6 @@ void mox_reader_submit(mox_reader *r, mox_read_job *job)
     job->queued_s = mox_clock_now();
     job->n_begun = job->n_done = job->i_range = job->i_piece = 0;
     const int64_t n_pieces = check_job(r, job);
-    int n_wake = 0;
     pthread_mutex_lock(&r->lock);
     r->n_outstanding++;
     if (n_pieces <= 0) complete(r, job);
@@ -196,11 +208,10 @@ void mox_reader_submit(mox_reader *r, mox_read_job *job)
         skip_empty(job);
         job->state = QUEUED; /* I1 */
         append(list_of(r, job), job);
-        n_wake = (int)mox_min_i64(r->n_idle, n_pieces);
-        r->n_idle -= n_wake; /* I2 */
     }
+    const bool call = mox_reader_call(r);
     pthread_mutex_unlock(&r->lock);
-    if (n_wake > 0) r->engine->wake(r, n_wake);
+    if (call) r->engine->wake(r);
 }
 
 void mox_reader_hurry(mox_reader *r, mox_read_job *job)
@@ -261,6 +272,8 @@ typedef struct threads {
     pthread_t ids[MAX_THREADS];
 } threads;
 
+static void threads_wake(mox_reader *r) { pthread_cond_signal(&((threads *)r->state)->work); }
+
 static void *work(void *user)
 {
     mox_reader *r = user;
@@ -273,19 +286,17 @@ static void *work(void *user)
             pthread_cond_wait(&t->work, &r->lock);
             continue;
         }
+        const bool call = mox_reader_call(r);
         pthread_mutex_unlock(&r->lock);
-        while (!mox_read_piece_advance(&p, mox_file_read_some(p.file, p.from, p.dst, (size_t)(p.stop - p.from)))) continue;
+        if (call) threads_wake(r);
+        int64_t n;
+        do n = mox_file_read_some(p.file, p.from, p.dst, (size_t)(p.stop - p.from));
+        while (!mox_read_piece_advance(&p, n));
         pthread_mutex_lock(&r->lock);
         mox_reader_finish(r, &p);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
-}
-
-static void threads_wake(mox_reader *r, int n)
-{
-    threads *t = r->state;
-    for (int i = 0; i < n; i++) pthread_cond_signal(&t->work);
 }
 
 static void threads_stop(mox_reader *r)
@@ -399,7 +410,8 @@ static void cancel_all(mox_read_list *l)
     for (mox_read_job *job; (job = l->head);) {
         cut_out(l, job);
         job->state = BEGUN; /* I1: parts of it may be under way */
-        if (job->status == MOX_OK) job->status = mox_fail(&job->err, MOX_E_CANCELLED, "the reader was closed before this was read");
+        if (job->status == MOX_OK)
+            job->status = mox_fail(&job->err, MOX_E_CANCELLED, "the reader was closed before this was read");
     }
 }
 

@@ -7,7 +7,9 @@
  * I1  a job is in the list of its kind (urgent, ahead) as long as a piece of it is left to
  *     begin, and its state is QUEUED exactly then.
  * I2  n_idle is at least the number of threads of the engine that sleep and have not been
- *     signalled: a sleeper counts itself, and whoever wakes it takes it off. */
+ *     signalled: a sleeper counts itself, and whoever wakes it takes it off.
+ * I3  called: a thread was woken, and none has looked for pieces since.  Waking costs as much
+ *     as a small read, so submit wakes one thread, and that one the others. */
 #ifndef MOX_RUNTIME_READER_INTERNAL_H
 #define MOX_RUNTIME_READER_INTERNAL_H
 
@@ -34,11 +36,11 @@ typedef struct mox_read_list {
     mox_read_job *head, *tail;
 } mox_read_list;
 
-/* start fills the state; wake rouses n threads and is called without the lock; stop returns
+/* start fills the state; wake rouses a thread and is called without the lock; stop returns
  * when nothing is under way, and gives the state back. */
 typedef struct mox_read_engine {
     mox_status (*start)(mox_reader *r, mox_err *err);
-    void (*wake)(mox_reader *r, int n);
+    void (*wake)(mox_reader *r);
     void (*stop)(mox_reader *r);
 } mox_read_engine;
 
@@ -56,6 +58,7 @@ struct mox_reader {
     mox_read_list urgent, ahead, done;
     int64_t n_outstanding; /* jobs that wait has not returned */
     int n_idle;            /* I2 */
+    bool called;           /* I3 */
     int n_under_way;       /* pieces */
     double busy_since;
     bool stop;
@@ -64,6 +67,9 @@ struct mox_reader {
 
 /* The next piece to begin; false when there is none.  With the lock. */
 bool mox_reader_take(mox_reader *r, mox_read_piece *out);
+/* Whether a thread is to be woken for what is in the queues; the caller does so after it
+ * gave the lock back. */
+bool mox_reader_call(mox_reader *r);
 /* A piece is read, or has failed for good.  With the lock. */
 void mox_reader_finish(mox_reader *r, const mox_read_piece *p);
 /* What a read that brought n bytes (or -errno) means: true when the piece is finished, with

@@ -136,11 +136,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void uring_wake(mox_reader *r, int n)
-{
-    (void)n;
-    (void)eventfd_write(((uring *)r->state)->counter, 1);
-}
+static void uring_wake(mox_reader *r) { (void)eventfd_write(((uring *)r->state)->counter, 1); }
 
 static void release(uring *u)
 {
@@ -153,7 +149,7 @@ static void release(uring *u)
 static void uring_stop(mox_reader *r)
 {
     uring *u = r->state;
-    uring_wake(r, 1);
+    uring_wake(r);
     pthread_join(u->thread, NULL);
     io_uring_queue_exit(&u->ring);
     release(u);

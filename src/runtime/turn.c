@@ -36,8 +36,9 @@ struct mox_turn {
     mox_buffer plain; /* mox_text_span */
     size_t n_plain;
     mox_writer text; /* what went out as text */
+    int32_t n_calls; /* that went out */
     mox_stop stop;
-    mox_status status; /* of what happened inside callbacks */
+    mox_status status; /* the first failure; the turn is over then */
     mox_err *err;      /* of the running call */
 };
 
@@ -120,8 +121,15 @@ static void on_reply_part(void *user, mox_part part, int32_t call, const char *t
 {
     mox_turn *t = user;
     if (t->status != MOX_OK || t->stops.found) return;
-    if (part == MOX_PART_TEXT) t->status = mox_stops_push(&t->stops, text, n, emit_text, t, t->err);
-    else tell(t, part, call, text, n);
+    if (part == MOX_PART_TEXT) {
+        const mox_status status = mox_stops_push(&t->stops, text, n, emit_text, t, t->err);
+        if (t->status == MOX_OK) t->status = status; /* emit_text may have failed in between */
+        return;
+    }
+    mox_stops_end(&t->stops, emit_text, t); /* no stop string goes over a call */
+    if (t->status != MOX_OK || t->stops.found) return;
+    if (part == MOX_PART_CALL_NAME) t->n_calls++;
+    tell(t, part, call, text, n);
 }
 
 static void on_characters(void *user, const char *text, size_t n)
@@ -181,8 +189,14 @@ static mox_status choose(mox_turn *t, const float *logits, int32_t *id, mox_err 
     return MOX_OK;
 }
 
+static mox_status check_whole(const mox_turn *t, mox_err *err)
+{
+    return t->status == MOX_OK ? MOX_OK : mox_fail(err, t->status, "a reply that has failed cannot go on");
+}
+
 mox_status mox_turn_end(mox_turn *t, mox_stop why, mox_err *err)
 {
+    MOX_TRY(check_whole(t, err));
     if (t->stop != MOX_STOP_NOT) return MOX_OK;
     t->err = err;
     const bool complete = why == MOX_STOP_END;
@@ -192,32 +206,27 @@ mox_status mox_turn_end(mox_turn *t, mox_stop why, mox_err *err)
         if (t->status == MOX_OK) t->status = status;
     }
     if (t->status == MOX_OK) mox_stops_end(&t->stops, emit_text, t);
-    mox_message message;
-    mox_turn_get_message(t, &message);
-    t->stop = t->stops.found ? MOX_STOP_STRING : complete && message.n_calls > 0 ? MOX_STOP_CALLS : why;
+    t->stop = t->stops.found ? MOX_STOP_STRING : complete && t->n_calls > 0 ? MOX_STOP_CALLS : why;
     return t->status;
+}
+
+static mox_status advance(mox_turn *t, const float *logits, int32_t *token, mox_err *err)
+{
+    if (t->tokens.n >= t->max_tokens) return mox_turn_end(t, MOX_STOP_LENGTH, err);
+    MOX_TRY(choose(t, logits, token, err));
+    MOX_TRY(append(t, *token, err));
+    if (mox_is_stop(&t->generation, t->tokenizer, *token)) return mox_turn_end(t, MOX_STOP_END, err);
+    MOX_TRY(take_bytes(t, *token, err));
+    if (t->stops.found) return mox_turn_end(t, MOX_STOP_STRING, err);
+    return t->tokens.n >= t->max_tokens ? mox_turn_end(t, MOX_STOP_LENGTH, err) : MOX_OK;
 }
 
 mox_status mox_turn_next(mox_turn *t, const float *logits, int32_t *token, mox_stop *stop, mox_err *err)
 {
+    mox_status status = check_whole(t, err);
+    if (status == MOX_OK && t->stop == MOX_STOP_NOT) t->status = status = advance(t, logits, token, err);
     *stop = t->stop;
-    if (t->stop != MOX_STOP_NOT) return MOX_OK;
-    if (t->tokens.n >= t->max_tokens) {
-        MOX_TRY(mox_turn_end(t, MOX_STOP_LENGTH, err));
-        *stop = t->stop;
-        return MOX_OK;
-    }
-    MOX_TRY(choose(t, logits, token, err));
-    MOX_TRY(append(t, *token, err));
-    if (mox_is_stop(&t->generation, t->tokenizer, *token)) {
-        MOX_TRY(mox_turn_end(t, MOX_STOP_END, err));
-    } else {
-        MOX_TRY(take_bytes(t, *token, err));
-        if (t->stops.found) MOX_TRY(mox_turn_end(t, MOX_STOP_STRING, err));
-        else if (t->tokens.n >= t->max_tokens) MOX_TRY(mox_turn_end(t, MOX_STOP_LENGTH, err));
-    }
-    *stop = t->stop;
-    return MOX_OK;
+    return status;
 }
 
 /* ---- what there is --------------------------------------------------------------------------------------- */
@@ -226,8 +235,9 @@ void mox_turn_get_message(const mox_turn *t, mox_message *out)
 {
     *out = (mox_message){.thinking = ""};
     if (t->reply) mox_reply_get_message(t->reply, out);
-    out->text = mox_writer_text(&t->text); /* which ends before a stop string */
+    out->text = mox_writer_text(&t->text); /* all of it ends before a stop string */
     out->n_text = t->text.n;
+    out->n_calls = t->n_calls;
 }
 
 const int32_t *mox_turn_tokens(const mox_turn *t, int64_t *n)

@@ -31,18 +31,36 @@ static int64_t recurrent_macs(const mox_inspection *r)
 
 static int64_t params_of(const mox_weight *w) { return w->rows * w->cols; }
 
+/* Bytes of dense weights that a batch of n tokens reads, without the head. */
+static int64_t dense_bytes(const mox_model *m, int64_t n)
+{
+    const mox_inspection *r = &m->report;
+    const int64_t table = mox_weight_bytes(&m->embed), head = r->tied_embeddings ? 0 : mox_weight_bytes(&m->head);
+    return r->bytes_total - r->bytes_experts - table - head + n * (table / m->dims.n_vocab);
+}
+
+/* Multiply-adds of a token, without attention and the head. */
+static int64_t token_macs(const mox_model *m)
+{
+    const mox_inspection *r = &m->report;
+    return r->params_active - params_of(&m->embed) - (r->tied_embeddings ? 0 : params_of(&m->head)) + recurrent_macs(r);
+}
+
+void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs)
+{
+    *bytes = dense_bytes(m, 1) + mox_weight_bytes(&m->head) + m->report.state_bytes;
+    *macs = token_macs(m) + params_of(&m->head);
+}
+
 void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
 {
     const mox_model *m = c->model;
     const mox_inspection *r = &m->report;
     mox_work *w = &c->work;
-    const bool tied = r->tied_embeddings;
-    const int64_t table = mox_weight_bytes(&m->embed), head = tied ? 0 : mox_weight_bytes(&m->head);
-    const int64_t params = r->params_active - params_of(&m->embed) - (tied ? 0 : params_of(&m->head));
     w->tokens += n;
     w->batches++;
-    w->weight_bytes += r->bytes_total - r->bytes_experts - table - head + n * (table / m->dims.n_vocab);
-    w->macs += n * (params + recurrent_macs(r));
+    w->weight_bytes += dense_bytes(m, n);
+    w->macs += n * token_macs(m);
     const mox_dtype type = c->caches[0].first.type;
     int64_t cached = 0; /* bytes per position */
     for (int64_t i = 0; i < m->dims.n_layers; i++)

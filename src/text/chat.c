@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { TEMPLATE_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 64 << 20 };
+enum { TEMPLATE_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 64 << 20, PROBE_STEPS_MAX = 100 * 1000 };
 
 /* ---- where it is from ---------------------------------------------------------------------- */
 
@@ -120,7 +120,7 @@ static mox_status probe(const mox_chat *c, const char *messages, const char *wor
         "[{\"type\": \"function\", \"function\": {\"name\": \"probe\", \"description\": \"none\", \"parameters\": {\"type\": "
         "\"object\", \"properties\": {\"key\": {\"type\": \"string\"}}, \"required\": [\"key\"]}}}]";
     const mox_chat_request request = {.messages = {messages, strlen(messages)}, .tools = {tools, sizeof tools - 1}};
-    mox_chat_vars v = {0};
+    mox_chat_vars v = {.steps_max = PROBE_STEPS_MAX};
     mox_prompt prompt = {0};
     mox_status status = mox_write_text(&v.messages, messages, err);
     v.tools = true;
@@ -132,18 +132,24 @@ static mox_status probe(const mox_chat *c, const char *messages, const char *wor
     return status == MOX_E_MEMORY ? status : MOX_OK;
 }
 
+/* A conversation that ends in a call. */
+#define CALL(content, arguments)                                                                               \
+    "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": " content               \
+    ", \"tool_calls\": [{\"id\": \"functions.probe:0\", \"type\": \"function\", \"function\": {\"name\": "     \
+    "\"probe\", \"arguments\": " arguments "}}]}]"
+#define AS_OBJECT "{\"key\": \"needle\"}"
+#define AS_TEXT "\"{\\\"key\\\": \\\"needle\\\"}\""
+
 static mox_status ask_template(mox_chat *c, mox_err *err)
 {
-    static const char call[] = "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"\", "
-                               "\"tool_calls\": [{\"id\": \"functions.probe:0\", \"type\": \"function\", \"function\": "
-                               "{\"name\": \"probe\", \"arguments\": {\"key\": \"needle\"}}}]}]";
     static const char parts[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"needle\"}]}]";
     bool object;
     c->format = find_format(c);
     c->thinks = mox_template_mentions(c->plain, "enable_thinking") || mox_template_mentions(c->plain, "thinking") ||
                 has(c, "<think>");
-    MOX_TRY(probe(c, call, "needle", "'needle'", &object, err)); /* with such quotes it is Python's spelling of an object */
+    MOX_TRY(probe(c, CALL("\"\"", AS_OBJECT), "needle", "'needle'", &object, err)); /* so Python spells objects */
     c->arguments_as_text = !object;
+    MOX_TRY(probe(c, object ? CALL("null", AS_OBJECT) : CALL("null", AS_TEXT), "needle", "None", &c->null_content, err));
     return probe(c, parts, "needle", "'needle'", &c->typed_content, err);
 }
 
@@ -224,6 +230,7 @@ mox_status mox_chat_apply(const mox_chat *c, const mox_template *t, const mox_ch
     }
     if (v->kwargs.n > 0) vars[n++] = (mox_template_var){.json = mox_writer_text(&v->kwargs), .n = v->kwargs.n};
     const mox_template_opts opts = {
+        .steps_max = v->steps_max,
         .unix_time_s = request->unix_time_s,
         .utc_offset_s = request->utc_offset_s,
         .written = written,
@@ -266,7 +273,9 @@ static mox_status render(const mox_chat *c, const mox_chat_request *request, con
     out->generation_at = out->n;
     if (request->no_generation_prompt) return MOX_OK;
     MOX_TRY(find_generation(c, t, request, v, out, err));
-    out->thinking = mox_chat_opens_thinking(out->text + out->generation_at, out->n - out->generation_at);
+    size_t own = out->generation_at; /* what somebody wrote in a message opens nothing */
+    if (out->n_plain > 0 && out->plain[out->n_plain - 1].end > own) own = out->plain[out->n_plain - 1].end;
+    out->thinking = mox_chat_opens_thinking(out->text + own, out->n - own);
     return MOX_OK;
 }
 

@@ -14,6 +14,7 @@ struct mox_chat {
     mox_call_format format;
     bool arguments_as_text; /* the template wants tool calls' arguments as a string */
     bool typed_content;     /* it takes content in parts */
+    bool null_content;      /* a message that is calls alone has null for its content */
     bool thinks;
 };
 
@@ -23,6 +24,7 @@ typedef struct mox_chat_vars {
     size_t n_messages;
     bool tools;       /* there are some */
     char *bos, *eos;  /* where kwargs has them */
+    int64_t steps_max; /* of the template; 0: what it takes */
 } mox_chat_vars;
 
 /* chat_request.c: checks a request and fills a zeroed v; MOX_E_ARG names the field that is wrong. */

@@ -2,13 +2,14 @@
  * templates are written for.
  *
  * Messages go through as they are, unknown fields and all, but for what templates do not
- * agree on: arguments of tool calls (an object, or its text), content in parts (for
- * templates that only take a string), empty lists of calls (none).  Key order and the
- * spelling of values survive.
+ * agree on: arguments of tool calls (an object, or its text), the content of a message that
+ * is calls alone (null, or an empty text), content in parts (for templates that only take a
+ * string), empty lists of calls (none).  Key order and the spelling of values survive.
  *
  * Refuses: what is no JSON of the right type, tool calls whose arguments are no object,
  * parts that are not text, and kwargs that would stand for the conversation itself. */
 #include "text/chat_internal.h"
+#include "base/plant.h"
 #include "text/json_fields.h"
 
 #include <stdarg.h>
@@ -74,7 +75,7 @@ typedef struct request_writer {
     mox_writer *out;
     mox_chat_vars *vars; /* of settings */
     place at;
-    bool has_role;
+    const char *lead; /* fields that the next object begins with, or NULL */
 } request_writer;
 
 /* Writes the value of a field, or leaves *drop set: then the field is not there. */
@@ -83,9 +84,11 @@ typedef mox_status write_field(request_writer *w, const char *key, mox_json_span
 static mox_status write_fields(request_writer *w, mox_json_reader *r, write_field *field, mox_err *err)
 {
     mox_json_token token;
-    bool any = false;
+    bool any = w->lead != NULL;
     MOX_TRY(mox_json_next(r, &token, err)); /* the opening brace: the caller has looked */
     MOX_TRY(mox_write(w->out, "{", 1, err));
+    if (w->lead) MOX_TRY(mox_write_text(w->out, w->lead, err));
+    w->lead = NULL;
     for (;;) {
         MOX_TRY(mox_json_next(r, &token, err));
         if (token.type == MOX_JSON_OBJECT_END) return mox_write(w->out, "}", 1, err);
@@ -184,6 +187,7 @@ static mox_status call_field(request_writer *w, const char *key, mox_json_span v
 
 static mox_status write_call(request_writer *w, size_t i, mox_json_span call, mox_err *err)
 {
+    MOX_PLANT(i == 3);
     w->at.call = i;
     w->at.in_call = true;
     if (!is_object(call)) return wrong(&w->at, err, " must be an object");
@@ -247,10 +251,6 @@ static mox_status write_parts(request_writer *w, mox_json_span parts, mox_err *e
 
 static mox_status message_field(request_writer *w, const char *key, mox_json_span value, bool *drop, mox_err *err)
 {
-    if (strcmp(key, "role") == 0) {
-        w->has_role = is_string(value) && value.n > 2;
-        if (!w->has_role) return wrong(&w->at, err, ".role must be a string such as \"user\"");
-    }
     if (strcmp(key, "content") == 0) {
         if (is_array(value)) return write_parts(w, value, err);
         if (!is_string(value) && !mox_json_is_null(value))
@@ -265,13 +265,27 @@ static mox_status message_field(request_writer *w, const char *key, mox_json_spa
     return write_span(w->out, value, err);
 }
 
+/* The same, of a message that is calls alone: its content has been written. */
+static mox_status calls_field(request_writer *w, const char *key, mox_json_span value, bool *drop, mox_err *err)
+{
+    *drop = strcmp(key, "content") == 0;
+    return *drop ? MOX_OK : message_field(w, key, value, drop, err);
+}
+
+static bool is_empty_text(mox_json_span v) { return mox_json_is_null(v) || (v.n == 2 && v.text[0] == '"'); }
+
 static mox_status write_message(request_writer *w, size_t i, mox_json_span message, mox_err *err)
 {
+    static const char *const names[] = {"role", "content", "tool_calls"};
+    mox_json_span f[3];
     w->at = (place){.message = i};
-    w->has_role = false;
     if (!is_object(message)) return wrong(&w->at, err, " must be an object");
-    MOX_TRY(write_object(w, message, message_field, err));
-    return w->has_role ? MOX_OK : wrong(&w->at, err, " has no role");
+    MOX_TRY(mox_json_fields(message, "a message", names, 3, f, err));
+    if (!f[0].text) return wrong(&w->at, err, " has no role");
+    if (!is_string(f[0]) || f[0].n == 2) return wrong(&w->at, err, ".role must be a string such as \"user\"");
+    const bool calls_alone = is_array(f[2]) && !is_empty_array(f[2]) && is_empty_text(f[1]);
+    if (calls_alone) w->lead = w->chat->null_content ? "\"content\": null" : "\"content\": \"\"";
+    return write_object(w, message, calls_alone ? calls_field : message_field, err);
 }
 
 static mox_status check_messages(const mox_chat *c, mox_json_text messages, mox_chat_vars *v, mox_err *err)
@@ -312,9 +326,11 @@ static mox_status check_tool(void *user, mox_json_span tool, mox_err *err)
 static mox_status check_tools(mox_json_text tools, mox_chat_vars *v, mox_err *err)
 {
     tool_check check = {0};
-    const mox_json_span in = {"tools", tools.text, tools.n, 0};
-    if (!in.text || mox_json_is_null(in)) return MOX_OK;
-    MOX_TRY(mox_json_each(in, "tools", check_tool, &check, err));
+    mox_json_span all = {"tools", tools.text, tools.n, 0};
+    if (!all.text) return MOX_OK;
+    MOX_TRY(check_whole(&all, err));
+    if (mox_json_is_null(all)) return MOX_OK;
+    MOX_TRY(mox_json_each(all, "tools", check_tool, &check, err));
     v->tools = check.n > 0;
     return MOX_OK;
 }

@@ -9,6 +9,7 @@
  * say), its word stands. */
 #include "text/chat_internal.h"
 #include "text/json_reader.h"
+#include "text/tokenizer_internal.h"
 
 #include <string.h>
 
@@ -56,6 +57,7 @@ static mox_status same_message(const mox_reply *a, const mox_reply *b, bool *sam
     mox_reply_get_message(a, &x);
     mox_reply_get_message(b, &y);
     *same = same_text(x.text, x.n_text, y.text, y.n_text) && x.n_calls == y.n_calls &&
+            mox_reply_is_thinking(a) == mox_reply_is_thinking(b) && /* one that was cut off stays open */
             same_text(x.thinking, x.n_thinking, y.thinking, y.n_thinking);
     for (int32_t i = 0; *same && i < x.n_calls; i++) {
         *same = strcmp(x.calls[i].name, y.calls[i].name) == 0;
@@ -131,15 +133,41 @@ static mox_status add_range(builder *b, const mox_marked_text *from, size_t begi
     return mox_write(&b->text, from->text + begin, end - begin, err);
 }
 
-static bool is_plain(const mox_prompt *p, size_t begin, size_t end)
+/* The first plain span that ends behind begin. */
+static size_t first_plain(const mox_prompt *p, size_t begin)
 {
-    size_t low = 0, high = p->n_plain; /* the first span that ends behind begin */
+    size_t low = 0, high = p->n_plain;
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
         if (p->plain[mid].end <= begin) low = mid + 1;
         else high = mid;
     }
-    return low < p->n_plain && p->plain[low].begin < end;
+    return low;
+}
+
+static bool is_plain(const mox_prompt *p, size_t begin, size_t end)
+{
+    const size_t i = first_plain(p, begin);
+    return i < p->n_plain && p->plain[i].begin < end;
+}
+
+/* Where what was said ends in what the template wrote: before the last special token that is
+ * none of a call's, or else before blanks of the template's own. */
+static size_t find_ending(const mox_chat *c, const mox_prompt *p, size_t begin, size_t end)
+{
+    const mox_tokenizer *t = c->tokenizer;
+    mox_plain_spans plain = {.span = p->plain, .n = p->n_plain, .next = first_plain(p, begin)};
+    const mox_added_token *token;
+    size_t at = begin, token_begin, token_end, found = end;
+    while (mox_added_find(&t->added, &t->unicode, (const unsigned char *)p->text, end, at, &plain, &token, &token_begin, &token_end)) {
+        size_t n;
+        const char *bytes = mox_tokenizer_bytes(t, token->id, &n);
+        if (token->special && !mox_reply_is_marker(c->format, bytes, n)) found = token_begin;
+        at = token_end;
+    }
+    if (found < end) return found;
+    while (end > begin && is_blank(p->text[end - 1]) && !is_plain(p, end - 1, end)) end--;
+    return end;
 }
 
 /* What the template wrote for a message, without what opens and what ends it.  False when it
@@ -148,15 +176,8 @@ static bool find_rendered(const mox_chat *c, const mox_prompt *p, mox_text_span 
 {
     if (written.end - written.begin < said->n_opening) return false;
     if (said->n_opening > 0 && memcmp(p->text + written.begin, said->opening, said->n_opening) != 0) return false;
-    *out = (mox_text_span){written.begin + said->n_opening, written.end};
-    size_t n_eos;
-    const char *eos = mox_tokenizer_bytes(c->tokenizer, mox_tokenizer_eos_id(c->tokenizer), &n_eos);
-    if (!eos || n_eos == 0 || n_eos > out->end - out->begin) return true;
-    for (size_t i = out->end - n_eos + 1; i-- > out->begin;) {
-        if (memcmp(p->text + i, eos, n_eos) != 0 || is_plain(p, i, i + n_eos)) continue;
-        out->end = i;
-        break;
-    }
+    out->begin = written.begin + said->n_opening;
+    out->end = find_ending(c, p, out->begin, written.end);
     return true;
 }
 
@@ -183,7 +204,8 @@ static mox_status replay(const mox_chat *c, const mox_chat_request *request, con
         MOX_TRY(add_range(b, &whole, done, old.begin, &span, err));
         MOX_TRY(add_range(b, &said->text, 0, said->text.n, &said_span, err));
         done = old.end;
-        if (p->generation_at >= old.end) *generation_at = b->text.n + (p->generation_at - done);
+        if (p->generation_at >= done) *generation_at = b->text.n + (p->generation_at - done);
+        else if (p->generation_at > old.begin) *generation_at = b->text.n - said->text.n; /* it was inside */
     }
     return add_range(b, &whole, done, p->n, &span, err);
 }

@@ -91,12 +91,12 @@ static mox_status encode_part(const mox_tokenizer *t, const mox_prompt *p, size_
 static mox_status bytes_before(const mox_tokenizer *t, const mox_prompt *p, const mox_tokens *fresh, int64_t *bytes, mox_err *err)
 {
     mox_tokens before = {0};
-    MOX_TRY(encode_part(t, p, p->generation_at, &before, err));
+    const mox_status status = encode_part(t, p, p->generation_at, &before, err);
     int64_t same = 0;
     while (same < before.n && same < fresh->n && before.ids[same] == fresh->ids[same]) same++;
     *bytes = bytes_of(t, fresh->ids, same);
     mox_tokens_free(&before);
-    return MOX_OK;
+    return status;
 }
 
 static mox_status append(mox_tokens *out, const int32_t *ids, int64_t n, mox_err *err)
@@ -114,17 +114,17 @@ mox_status mox_prompt_encode(const mox_tokenizer *t, const mox_prompt *p, const 
                              mox_tokens *out, int64_t *n_before, mox_err *err)
 {
     mox_tokens fresh = {0};
-    int64_t fresh_same, known_same, bytes = 0;
+    int64_t fresh_same = 0, known_same = 0, bytes = 0;
     const int64_t begun = out->n;
     mox_status status = mox_tokenizer_encode_mixed(t, p->text, p->n, p->plain, p->n_plain, &fresh, err);
     if (status == MOX_OK && n_before) status = bytes_before(t, p, &fresh, &bytes, err);
-    if (status == MOX_OK) {
-        common_part(t, &fresh, known, n_known, &fresh_same, &known_same);
+    if (status == MOX_OK && fresh.n > 0) { /* an empty list has no address to count from */
+        if (n_known > 0) common_part(t, &fresh, known, n_known, &fresh_same, &known_same);
         status = append(out, known, known_same, err);
         if (status == MOX_OK) status = append(out, fresh.ids + fresh_same, fresh.n - fresh_same, err);
         if (status != MOX_OK) out->n = begun;
     }
-    if (status == MOX_OK && n_before) *n_before = ids_within(t, out->ids + begun, out->n - begun, bytes);
+    if (status == MOX_OK && n_before) *n_before = out->n > begun ? ids_within(t, out->ids + begun, out->n - begun, bytes) : 0;
     mox_tokens_free(&fresh);
     return status;
 }

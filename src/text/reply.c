@@ -367,8 +367,8 @@ void mox_reply_destroy(mox_reply **r)
     mox_reply *p = *r;
     mox_reply_tools_deinit(&p->tools);
     mox_region_deinit(&p->strings);
-    mox_buffer *const buffers[] = {&p->seen_text,      &p->scan.args, &p->scan.name_copy, &p->scan.work,
-                                   &p->text, &p->thoughts,  &p->calls};
+    mox_buffer *const buffers[] = {&p->seen_text, &p->scan.args, &p->scan.name_copy, &p->scan.work,
+                                   &p->text,      &p->thoughts,  &p->calls};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) mox_buffer_deinit(buffers[i]);
     mox_free(p);
     *r = NULL;

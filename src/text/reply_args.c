@@ -24,7 +24,7 @@ static const char what_args[] = "a tool call's arguments";
 /* ---- JSON as it is ---------------------------------------------------------- */
 
 typedef struct json_kind {
-    bool ok;           /* it is one JSON value and nothing else */
+    bool ok; /* it is one JSON value and nothing else */
     mox_json_type type;
     int depth;
 } json_kind;
@@ -157,7 +157,8 @@ static const char *printed_word(const char *text, size_t n, unsigned types)
     static const struct {
         const char *printed, *json;
         unsigned type;
-    } words[] = {{"True", "true", MOX_TYPE_BOOLEAN}, {"False", "false", MOX_TYPE_BOOLEAN}, {"None", "null", MOX_TYPE_NULL}};
+    } words[] = {
+        {"True", "true", MOX_TYPE_BOOLEAN}, {"False", "false", MOX_TYPE_BOOLEAN}, {"None", "null", MOX_TYPE_NULL}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if ((types & words[i].type) && strlen(words[i].printed) == n && memcmp(words[i].printed, text, n) == 0) {
             return words[i].json;

@@ -243,6 +243,18 @@ void mox_prompt_free(mox_prompt *p)
     *p = (mox_prompt){0};
 }
 
+/* So that a loop knows which of them its item is. */
+static void number_messages(mox_render *r)
+{
+    if (r->opts.n_written == 0) return;
+    memset(r->opts.written, 0, r->opts.n_written * sizeof *r->opts.written);
+    const int32_t name = mox_template_name(r->t, "messages", strlen("messages"));
+    if (name < 0 || r->context[name].type != MOX_TV_LIST) return;
+    const mox_tlist *messages = r->context[name].u.list;
+    for (size_t i = 0; i < messages->n; i++)
+        if (messages->item[i].type == MOX_TV_DICT) messages->item[i].u.dict->message = i + 1;
+}
+
 static mox_status render(mox_render *r, const mox_template_var *vars, size_t n_vars, mox_tb *b)
 {
     mox_tflow flow;
@@ -250,9 +262,7 @@ static mox_status render(mox_render *r, const mox_template_var *vars, size_t n_v
     MOX_TRY(mox_frame_push(r, r->t->scope, &r->frame));
     r->out = b;
     r->prompt = b;
-    if (r->opts.n_written > 0) memset(r->opts.written, 0, r->opts.n_written * sizeof *r->opts.written);
-    const int32_t messages = mox_template_name(r->t, "messages", strlen("messages"));
-    if (messages >= 0 && r->context[messages].type == MOX_TV_LIST) r->messages = r->context[messages].u.list;
+    number_messages(r);
     return mox_exec(r, r->t->body, &flow);
 }
 

@@ -71,7 +71,7 @@ typedef struct mox_template_opts { /* zero: the default in brackets */
  * MOX_E_FORMAT   the template failed (err has name, line and column), or a variable
  *                is no JSON
  * MOX_E_LIMIT    a limit was reached
- * MOX_E_ARG      two variables of one name */
+ * MOX_E_ARG      two variables, or two fields of an object, of one name */
 mox_status mox_template_render(const mox_template *t, const mox_template_var *vars, size_t n_vars,
                                const mox_template_opts *opts, mox_prompt *out, mox_err *err);
 

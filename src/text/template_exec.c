@@ -230,23 +230,12 @@ static mox_status exec_if(mox_render *r, const mox_tnode *s, mox_tflow *flow)
     }
 }
 
-/* The turn of a loop with this item has written the prompt from begin on.  Templates go
- * through messages in order, so looking for the item takes no time. */
-static mox_status note_written(mox_render *r, const mox_tv *item, size_t begin)
+/* The turn of a loop with this item has written the prompt from begin on. */
+static void note_written(mox_render *r, const mox_tv *item, size_t begin)
 {
-    const mox_tlist *messages = r->messages;
-    if (!messages || r->out != r->prompt || r->out->n == begin || item->type != MOX_TV_DICT) return MOX_OK;
-    size_t i = r->next_message;
-    for (size_t k = 0; k < messages->n; k++, i++) {
-        if (i >= messages->n) i = 0;
-        if (messages->item[i].type == MOX_TV_DICT && messages->item[i].u.dict == item->u.dict) {
-            if (i < r->opts.n_written) r->opts.written[i] = (mox_text_span){begin, r->out->n};
-            r->next_message = i + 1;
-            return MOX_OK;
-        }
-        MOX_TRY(mox_render_step(r));
-    }
-    return MOX_OK;
+    if (r->out != r->prompt || r->out->n == begin || item->type != MOX_TV_DICT) return;
+    const size_t place = item->u.dict->message;
+    if (place > 0 && place <= r->opts.n_written) r->opts.written[place - 1] = (mox_text_span){begin, r->out->n};
 }
 
 static mox_status run_loop(mox_render *r, const mox_tnode *s, mox_tloop *l, bool *any)
@@ -266,7 +255,7 @@ static mox_status run_loop(mox_render *r, const mox_tnode *s, mox_tloop *l, bool
         MOX_TRY(mox_assign(r, s->a, f, &item));
         const size_t begin = r->out->n;
         MOX_TRY(mox_exec(r, s->body, &flow));
-        if (r->opts.written) MOX_TRY(note_written(r, &item, begin));
+        note_written(r, &item, begin);
         if (flow == MOX_FLOW_NEXT) *any = true; /* as in Jinja, a body that was left early does not count */
     }
     mox_frame_pop(r);

@@ -197,9 +197,7 @@ struct mox_render {
     mox_tframe *frame;
     mox_tv *context; /* variables of the caller by name; MOX_TV_ABSENT: none */
     mox_tb *out;
-    const mox_tb *prompt;      /* the outermost of them */
-    const mox_tlist *messages; /* NULL: there are none */
-    size_t next_message;       /* the one behind the last that was written */
+    const mox_tb *prompt; /* the outermost of them */
     mox_err *err;
 };
 

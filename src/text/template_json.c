@@ -41,6 +41,16 @@ static mox_status scalar(mox_render *r, const mox_json_token *token, bool user, 
     }
 }
 
+/* A key that comes twice is refused: other readers may have looked at the other one. */
+static mox_status add_field(mox_render *r, const mox_json_reader *in, mox_tdict *d, const mox_tv *key, const mox_tv *v, mox_err *err)
+{
+    const size_t n = d->n;
+    MOX_TRY(mox_tdict_set(r, d, key, v));
+    if (d->n > n) return MOX_OK;
+    const mox_ts *s = key->u.s;
+    return mox_fail(err, MOX_E_ARG, "%s: the key \"%.*s\" comes twice in an object", in->in.name, s->n > 100 ? 100 : (int)s->n, s->p);
+}
+
 static mox_status build(mox_render *r, mox_json_reader *in, bool user, mox_tv *out, mox_err *err)
 {
     mox_tv open[MOX_JSON_DEPTH_MAX], key[MOX_JSON_DEPTH_MAX], v;
@@ -63,7 +73,7 @@ static mox_status build(mox_render *r, mox_json_reader *in, bool user, mox_tv *o
         if (depth == 0) {
             *out = v;
         } else if (open[depth - 1].type == MOX_TV_DICT) {
-            MOX_TRY(mox_tdict_set(r, open[depth - 1].u.dict, &key[depth - 1], &v));
+            MOX_TRY(add_field(r, in, open[depth - 1].u.dict, &key[depth - 1], &v, err));
         } else {
             MOX_TRY(mox_tlist_push(r, open[depth - 1].u.list, &v));
         }

@@ -51,7 +51,7 @@ static mox_status add_float(mox_render *r, mox_tb *b, double f)
 /* ---- repr ----------------------------------------------------------------------------------- */
 
 /* How repr writes a character that cannot stand for itself; 0 when it can. */
-static int repr_escape(uint32_t cp, char quote, char out[16])
+static int repr_escape(uint32_t cp, int quote, char *out)
 {
     if (cp == '\n' || cp == '\r' || cp == '\t') {
         return snprintf(out, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
@@ -61,11 +61,12 @@ static int repr_escape(uint32_t cp, char quote, char out[16])
     return snprintf(out, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
 }
 
-static mox_status repr_string(mox_render *r, mox_tb *b, const mox_ts *s)
+/* Writes what stands for a character that cannot stand for itself, and how long that is; 0: it can. */
+typedef int escape_fn(uint32_t cp, int how, char *out);
+
+/* The string with escapes in it, which come from where the characters did. */
+static mox_status escaped_string(mox_render *r, mox_tb *b, const mox_ts *s, const char *mark, escape_fn *escape_of, int how)
 {
-    const bool single = memchr(s->p, '\'', s->n) != NULL, twice = memchr(s->p, '"', s->n) != NULL;
-    const char quote = single && !twice ? '"' : '\'';
-    const char mark[] = {quote, '\0'};
     size_t done = 0, length;
     MOX_TRY(mox_tb_text(r, b, mark));
     for (size_t i = 0; i < s->n; i += length) {
@@ -73,7 +74,7 @@ static mox_status repr_string(mox_render *r, mox_tb *b, const mox_ts *s)
         char escape[16];
         bool user;
         length = mox_utf8_next((const unsigned char *)s->p + i, &cp);
-        const int n = repr_escape(cp, quote, escape);
+        const int n = escape_of(cp, how, escape);
         if (n == 0) continue;
         (void)mox_ts_stretch(s, i, &user);
         MOX_TRY(mox_tb_part(r, b, s, done, i));
@@ -82,6 +83,13 @@ static mox_status repr_string(mox_render *r, mox_tb *b, const mox_ts *s)
     }
     MOX_TRY(mox_tb_part(r, b, s, done, s->n));
     return mox_tb_text(r, b, mark);
+}
+
+static mox_status repr_string(mox_render *r, mox_tb *b, const mox_ts *s)
+{
+    const bool single = memchr(s->p, '\'', s->n) != NULL, twice = memchr(s->p, '"', s->n) != NULL;
+    const bool doubled = single && !twice;
+    return escaped_string(r, b, s, doubled ? "\"" : "'", repr_escape, doubled ? '"' : '\'');
 }
 
 static mox_status repr_list(mox_render *r, mox_tb *b, const mox_tlist *l, bool tuple)
@@ -192,7 +200,7 @@ mox_status mox_tv_str(mox_render *r, const mox_tv *v, const mox_ts **out)
 
 /* ---- JSON --------------------------------------------------------------------------------------- */
 
-static int json_escape(uint32_t cp, bool ascii, char out[16])
+static int json_escape(uint32_t cp, int ascii, char *out)
 {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
     const char *at = cp > 0 && cp < 0x80 ? strchr(from, (int)cp) : NULL;
@@ -204,22 +212,7 @@ static int json_escape(uint32_t cp, bool ascii, char out[16])
 
 static mox_status json_string(mox_render *r, mox_tb *b, const mox_ts *s, bool ascii)
 {
-    size_t done = 0, length;
-    MOX_TRY(mox_tb_text(r, b, "\""));
-    for (size_t i = 0; i < s->n; i += length) {
-        uint32_t cp;
-        char escape[16];
-        bool user;
-        length = mox_utf8_next((const unsigned char *)s->p + i, &cp);
-        const int n = json_escape(cp, ascii, escape);
-        if (n == 0) continue;
-        (void)mox_ts_stretch(s, i, &user);
-        MOX_TRY(mox_tb_part(r, b, s, done, i));
-        MOX_TRY(mox_tb_bytes(r, b, escape, (size_t)n, user));
-        done = i + length;
-    }
-    MOX_TRY(mox_tb_part(r, b, s, done, s->n));
-    return mox_tb_text(r, b, "\"");
+    return escaped_string(r, b, s, "\"", json_escape, ascii);
 }
 
 static mox_status json_value(mox_render *r, mox_tb *b, const mox_tv *v, const mox_tjson *how, int level);

@@ -79,6 +79,7 @@ typedef struct mox_tdict { /* in the order of insertion */
     size_t n, capacity;
     uint32_t *index; /* open addressing: position + 1, or 0; NULL while small */
     size_t n_index;
+    size_t message; /* its place in the variable `messages`, from 1 on; 0: it is no message */
 } mox_tdict;
 
 typedef struct mox_trange {

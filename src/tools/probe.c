@@ -44,7 +44,7 @@ static void multiply_pieces(const void *args, int64_t begin, int64_t end)
         atomic_fetch_add_explicit(j->sum, j->p->kern.multiply(j->p->rounds), memory_order_relaxed);
 }
 
-static int64_t buffer_bytes(void)
+int64_t mox_probe_bytes(void)
 {
     int64_t cache = 0;
 #ifdef _SC_LEVEL3_CACHE_SIZE
@@ -73,7 +73,7 @@ mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_e
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe");
     mox_probe_kern_init(&p->kern, level,
                         opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT);
-    p->bytes = buffer_bytes();
+    p->bytes = mox_probe_bytes();
     p->buffer = mox_alloc_pages((size_t)p->bytes);
     const mox_pool_opts threads = {.n_threads = opts->n_threads, .pin = opts->pin};
     mox_status status = p->buffer ? mox_pool_create(&p->pool, &threads, err)

@@ -161,6 +161,8 @@ mox_status mox_synth_write_spec(const mox_synth_spec *s, const char *dir, const 
 
 /* ---- in memory ---- */
 
+static const char label[] = "synthetic model";
+
 /* Systems promise more memory than there is and end programs that believe them. */
 static mox_status check_memory(const mox_synth_plan *p, mox_err *err)
 {
@@ -170,7 +172,7 @@ static mox_status check_memory(const mox_synth_plan *p, mox_err *err)
                     p->spec.name, (double)p->bytes / 1e9, have / 1e9);
 }
 
-static mox_status make_image(making *m, mox_file *out, const char *label)
+static mox_status make_image(making *m, mox_file *out)
 {
     const mox_synth_plan *p = m->plan;
     MOX_TRY(mox_file_memory(out, label, p->files[0].bytes, m->err));
@@ -186,12 +188,13 @@ static mox_status make_image(making *m, mox_file *out, const char *label)
     return status;
 }
 
-static mox_status open_image(mox_model **out, const mox_synth_plan *p, mox_file *image, const char *label, mox_err *err)
+/* Takes the files over. */
+static mox_status open_files(mox_model **out, const mox_synth_plan *p, mox_file *files, mox_err *err)
 {
     mox_tensors tensors;
     mox_config config = {0};
     mox_generation_config generation;
-    MOX_TRY(mox_tensors_adopt(&tensors, image, err));
+    MOX_TRY(mox_tensors_adopt(&tensors, files, p->n_files, err));
     mox_status status = mox_config_parse(&config, label, p->config, strlen(p->config), err);
     if (status == MOX_OK)
         status = mox_generation_parse(&generation, &config, label, p->generation, strlen(p->generation), err);
@@ -203,7 +206,6 @@ static mox_status open_image(mox_model **out, const mox_synth_plan *p, mox_file 
 
 mox_status mox_synth_open_spec(mox_model **out, const mox_synth_spec *s, const mox_synth_opts *opts, mox_err *err)
 {
-    static const char label[] = "synthetic model";
     *out = NULL;
     mox_synth_plan p;
     MOX_TRY(mox_synth_plan_init(&p, s, INT64_MAX, err));
@@ -211,10 +213,39 @@ mox_status mox_synth_open_spec(mox_model **out, const mox_synth_spec *s, const m
     mox_file image = MOX_FILE_CLOSED;
     mox_status status = check_memory(&p, err);
     if (status == MOX_OK) status = mox_pool_create(&m.pool, &(mox_pool_opts){.n_threads = opts->n_threads}, err);
-    if (status == MOX_OK) status = make_image(&m, &image, label);
+    if (status == MOX_OK) status = make_image(&m, &image);
     mox_pool_destroy(&m.pool);
-    if (status == MOX_OK) status = open_image(out, &p, &image, label, err);
+    if (status == MOX_OK) status = open_files(out, &p, &image, err);
     mox_synth_plan_deinit(&p);
+    return status;
+}
+
+/* ---- as a shape ---- */
+
+/* The files of the checkpoint on disk, of which only the headers are there. */
+static mox_status make_shapes(const mox_synth_plan *p, mox_file *files, mox_err *err)
+{
+    for (int32_t i = 0; i < p->n_files; i++) {
+        MOX_TRY(mox_file_reserve(&files[i], label, p->files[i].bytes, err));
+        memcpy(files[i].map, p->files[i].header, (size_t)p->files[i].header_bytes);
+    }
+    return MOX_OK;
+}
+
+mox_status mox_synth_open_shape_spec(mox_model **out, const mox_synth_spec *s, mox_err *err)
+{
+    *out = NULL;
+    mox_synth_plan p;
+    MOX_TRY(mox_synth_plan_init(&p, s, largest_file, err));
+    mox_file *files = mox_alloc_array((size_t)p.n_files, sizeof *files);
+    mox_status status = files ? MOX_OK : mox_fail_memory(err, (size_t)p.n_files * sizeof *files, "the list of files");
+    for (int32_t i = 0; files && i < p.n_files; i++) files[i] = MOX_FILE_CLOSED;
+    if (status == MOX_OK) status = make_shapes(&p, files, err);
+    if (status == MOX_OK) status = open_files(out, &p, files, err);
+    for (int32_t i = 0; files && i < p.n_files; i++) mox_file_close(&files[i]);
+    mox_free(files);
+    mox_synth_plan_deinit(&p);
+    if (status == MOX_OK) (*out)->shape_only = true;
     return status;
 }
 
@@ -247,4 +278,12 @@ mox_status mox_model_open_synthetic(mox_model **out, const char *name, const mox
     mox_synth_spec s;
     MOX_TRY(read_request(&s, name, opts, err));
     return mox_synth_open_spec(out, &s, opts, err);
+}
+
+mox_status mox_model_open_shape(mox_model **out, const char *name, mox_err *err)
+{
+    *out = NULL;
+    mox_synth_spec s;
+    MOX_TRY(mox_synth_parse(&s, name, err));
+    return mox_synth_open_shape_spec(out, &s, err);
 }

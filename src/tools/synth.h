@@ -4,7 +4,7 @@
  *   plan    every tensor, in the order of the files, and the texts beside them: what a
  *           4-bit MLX conversion of the model would hold (synth_plan.c, synth_config.c)
  *   fill    any range of any tensor, from the seed alone (synth_fill.c)
- *   synth   all of it on disk, or in memory as an opened model (synth.c)
+ *   synth   all of it on disk, or in memory as an opened model, or its shape (synth.c)
  *
  * Owns:     nothing but what a plan allocates.
  * Promises: the same spec gives the same bytes, on disk and in memory, with any number
@@ -103,5 +103,6 @@ void mox_synth_fill(const mox_synth_tensor *t, mox_pool *pool, int64_t offset, u
 /* The work behind the public functions. */
 mox_status mox_synth_write_spec(const mox_synth_spec *s, const char *dir, const mox_synth_opts *opts, mox_err *err);
 mox_status mox_synth_open_spec(mox_model **out, const mox_synth_spec *s, const mox_synth_opts *opts, mox_err *err);
+mox_status mox_synth_open_shape_spec(mox_model **out, const mox_synth_spec *s, mox_err *err);
 
 #endif

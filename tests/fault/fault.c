@@ -1,6 +1,6 @@
 /* tests/fault/fault.c -- every allocation and every file access failing in turn.
  *
- * Runs a whole life (open, tokenize, context, steps, sampling, close) again and
+ * Runs a whole life (glance, open, tokenize, context, steps, sampling, close) again and
  * again, with the N-th allocation, or the N-th open, read or map, made to fail, for
  * N = 1, 2, ... until nothing fails any more.  Each life must end in a clean error or
  * in success; leaks and bad accesses are found by the sanitizer build.
@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "moxie/text.h"
+#include "moxie/tools.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -55,7 +56,9 @@ static mox_status live(const char *dir, mox_err *err)
     mox_tokens tokens = {0};
     mox_model_info info;
     static const char text[] = "Once there was a";
-    mox_status status = mox_model_open(&model, dir, NULL, err);
+    mox_glance glance;
+    mox_status status = mox_model_glance(dir, &glance, err);
+    if (status == MOX_OK) status = mox_model_open(&model, dir, NULL, err);
     if (status == MOX_OK) status = mox_tokenizer_open(&tokenizer, dir, err);
     if (status == MOX_OK) status = mox_tokenizer_encode(tokenizer, text, sizeof text - 1, MOX_ENCODE_PLAIN, &tokens, err);
     if (status == MOX_OK) {

@@ -224,6 +224,27 @@ def thread_cases(world):
         yield Case(f"threads/{model.name}", lambda m=model, p=prompt: check_threads(world, m, p.fed))
 
 
+def has_experts(model):
+    return "num_experts_per_tok" in (model / "config.json").read_text()
+
+
+def check_streamed(world, model, ids):
+    """Experts that are read as they are needed give the bytes that mapped ones give."""
+    for flags in ((), ("--exact", "--step")):
+        mapped = world.engine.logits(model, ids, *flags)
+        for slots in (1, 6):
+            streamed = world.engine.logits(model, ids, *flags, "--experts", "stream", "--expert-slots", slots, threads=2)
+            if mapped.tobytes() != streamed.tobytes():
+                raise Mismatch(f"{slots} slots and flags {flags} change the logits by {relative(streamed, mapped):.1e}")
+    return "1 and 6 slots: the same bytes"
+
+
+def stream_cases(world):
+    for model in filter(has_experts, world.models + world.fixtures):
+        prompt = prompts_of(model)[0]
+        yield Case(f"stream/{model.name}", lambda m=model, p=prompt: check_streamed(world, m, p.ids))
+
+
 # ======== pairs ============================================================================================
 
 COMBINATIONS = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -332,6 +353,8 @@ def check_against_reference(world, name, config, tensors, ids, shards=1):
         expect(error, REFERENCE if flags == REF_FLAGS else EXACT, " ".join(flags))
         worst = max(worst, error)
     check_inspection(world, folder)
+    if has_experts(folder):
+        check_streamed(world, folder, ids)
     shutil.rmtree(folder)
     return want, f"error {worst:.1e}"
 
@@ -486,6 +509,6 @@ def check_tools():
 
 def all_cases(world):
     yield Case("tools/quantizer", check_tools)
-    for group in (golden_cases, default_cases, run_cases, thread_cases, pair_cases, reference_cases, planted_cases,
+    for group in (golden_cases, default_cases, run_cases, thread_cases, stream_cases, pair_cases, reference_cases, planted_cases,
                   inspect_cases):
         yield from group(world)

@@ -14,6 +14,7 @@ Errors are max |difference| / max |golden|, per prompt. Kinds of cases:
     default   the default mode keeps the greedy tokens, and its KL divergence is small
     run       `moxie run` continues the prompts' texts with the stored tokens
     threads   the number of threads changes no byte
+    stream    experts read from disk as they are needed change no byte; fp8 and variant cases check that, too
     pair      the same numbers in MLX and in Hugging Face layout give the same logits
     fp8       FP8 block checkpoints against reference.py
     variant   settings that no stored golden has, against reference.py

@@ -4,99 +4,16 @@ usage: test_cli.py PROGRAM DEMO_MODEL [unittest arguments]
 """
 import json
 import os
-import pty
 import re
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-PROGRAM = os.path.abspath(sys.argv[1])
-DEMO = os.path.abspath(sys.argv[2])
-WAIT_S = 60
-
-QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-# Hot enough that the model does not stop by itself for hundreds of tokens.
-ENDLESS = ["run", "-m", DEMO, "--raw", "-p", "Once", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1"]
-
-# Without the caller's own settings.
-BASE_ENV = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}
-
-
-def moxie(*args, stdin=b"", env=None, **kwargs):
-    """Runs the program with a standard input that is no terminal."""
-    return subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=WAIT_S,
-                          env={**BASE_ENV, **(env or {})}, **kwargs)
-
-
-def spawn(*args, **kwargs):
-    return subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, env=BASE_ENV, **kwargs)
-
-
-def in_terminal(*args, env=None):
-    """Runs it with standard output in a terminal; returns its bytes and exit code."""
-    master, slave = pty.openpty()
-    with subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL,
-                          env={**BASE_ENV, "TERM": "xterm", **(env or {})}) as child:
-        os.close(slave)
-        out = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            out += piece
-        code = child.wait(WAIT_S)
-    os.close(master)
-    return out.replace(b"\r\n", b"\n"), code
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="moxie-cli-")
-        self.addCleanup(shutil.rmtree, self.dir)
-
-    def path(self, name, content=None):
-        path = os.path.join(self.dir, name)
-        if content is not None:
-            with open(path, "wb") as f:
-                f.write(content)
-        return path
-
-    def copy_demo(self, **files):
-        """The demo model with changed files: tokenizer=f changes tokenizer.json by f(its contents)."""
-        folder = self.path("model")
-        os.makedirs(folder)
-        for name in os.listdir(DEMO):
-            os.symlink(os.path.join(DEMO, name), os.path.join(folder, name))
-        for name, change in files.items():
-            path = os.path.join(folder, name + ".json")
-            with open(path) as f:
-                content = json.load(f)
-            change(content)
-            os.remove(path)
-            with open(path, "w") as f:
-                json.dump(content, f)
-        return folder
-
-    def says(self, result, code, *words):
-        """One sentence that begins with "moxie: " and holds the words; nothing on stdout."""
-        text = result.stderr.decode()
-        self.assertEqual(result.returncode, code, text)
-        self.assertEqual(result.stdout, b"")
-        self.assertRegex(text, r"\Amoxie: [^\n]+\n\Z")
-        for word in words:
-            self.assertIn(word, text)
-
-    def good(self, result):
-        self.assertEqual(result.returncode, 0, result.stderr.decode())
-        return result.stdout
+from cli_kit import BASE_ENV, DEMO, ENDLESS, PROGRAM, QUESTION, WAIT_S, Case, in_terminal, moxie, spawn
 
 
 class Usage(Case):
@@ -384,57 +301,6 @@ class Tokenize(Case):
         self.says(moxie("tokenize", "-m", DEMO, "--decode", "--json", stdin=b"1"), 2, "--json")
 
 
-class Run(Case):
-    def reply(self, *args, prompt=QUESTION):
-        return moxie("run", "-m", DEMO, "--raw", "--special", "-p", prompt, *args)
-
-    def test_answers_on_stdout_and_statistics_on_stderr(self):
-        r = self.reply("--temp", "0")
-        self.assertEqual(self.good(r), b"The capital of France is Paris.\n")
-        self.assertRegex(r.stderr.decode(), r"\Amoxie: prompt \d+ tok \S+s \S+ t/s \| gen \d+ tok \S+s \S+ t/s"
-                                            r" \| ttft \S+s\n\Z")
-        self.assertEqual(self.reply("--temp", "0", "-q").stderr, b"")
-
-    def test_json(self):
-        r = self.reply("--temp", "0", "--json")
-        o = json.loads(self.good(r))
-        self.assertEqual((o["text"], o["stop_reason"]), ("The capital of France is Paris.", "stop"))
-        self.assertEqual(len(o["tokens"]), o["generated_tokens"])
-        self.assertEqual(len(self.good(moxie("tokenize", "-m", DEMO, "--special", "-p", QUESTION)).split()),
-                         o["prompt_tokens"])
-        self.assertGreater(o["timings"]["ttft_s"], 0)
-        o = json.loads(self.good(self.reply("--temp", "0", "--json", "-n", "2")))
-        self.assertEqual((o["stop_reason"], len(o["tokens"])), ("length", 2))
-        o = json.loads(self.good(self.reply("--json", "-n", "0")))
-        self.assertEqual((o["stop_reason"], o["tokens"], o["text"]), ("length", [], ""))
-
-    def test_seeds(self):
-        hot = lambda seed: self.reply("--temp", "5", "--top-k", "0", "--top-p", "1", "-n", "12", "-q", "--seed", seed)
-        self.assertEqual(self.good(hot("7")), self.good(hot("7")))
-        self.assertNotEqual(self.good(hot("7")), self.good(hot("8")))
-        chosen = json.loads(self.good(self.reply("--temp", "5", "-n", "12", "--json")))
-        again = json.loads(self.good(self.reply("--temp", "5", "-n", "12", "--json", "--seed", str(chosen["seed"]))))
-        self.assertEqual(chosen["tokens"], again["tokens"])
-
-    def test_the_context_ends_the_reply(self):
-        o = json.loads(self.good(moxie(*ENDLESS, "--json", "-c", "24")))
-        self.assertEqual(o["stop_reason"], "length")
-        self.assertEqual(o["prompt_tokens"] + o["generated_tokens"], 25)  # the last one is not fed back
-
-    def test_refusals(self):
-        self.says(moxie("run", "-m", DEMO, "-p", "x"), 2, "--raw")
-        self.says(moxie("run", "-m", DEMO, "--raw", "-p", ""), 2, "empty")
-        self.says(moxie("run", "-m", DEMO, "--raw"), 2, "empty")  # an empty pipe
-        self.says(self.reply("-c", "5"), 4, "the context holds 5")
-        self.says(self.reply("-c", "1000k"), 4, "1024000")
-        _, code = in_terminal("run", "-m", DEMO, "--raw", "-p", "")
-        self.assertEqual(code, 2)
-
-    def test_prompt_by_pipe(self):
-        a = moxie("run", "-m", DEMO, "--raw", "--special", "--temp", "0", "-q", stdin=QUESTION.encode())
-        self.assertEqual(self.good(a), b"The capital of France is Paris.\n")
-
-
 class Streams(Case):
     def test_full_and_closed_stdout(self):
         for args in (ENDLESS, ["inspect", "-m", DEMO], ["tokenize", "-m", DEMO, "-p", "abc"], ["--help"], ["version"],
@@ -499,6 +365,11 @@ class Signals(Case):
         self.assertIn(child.wait(WAIT_S), codes, err)
         return out, err
 
+    def catches(self, child, number):
+        self.assertIsNone(child.poll())
+        with open(f"/proc/{child.pid}/status") as status:
+            return int(re.search(r"SigCgt:\s*(\w+)", status.read())[1], 16) >> (number - 1) & 1
+
     def test_ctrl_c_ends_the_reply(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             child = self.start()
@@ -510,7 +381,9 @@ class Signals(Case):
 
     def test_ctrl_c_with_json(self):
         child = self.start("--json")
-        time.sleep(0.7)
+        while not self.catches(child, signal.SIGINT):  # there is no output to wait for
+            time.sleep(0.01)
+        time.sleep(0.3)
         child.send_signal(signal.SIGINT)
         out, _ = self.end(child, 130)
         self.assertEqual(json.loads(out)["stop_reason"], "cancelled")
@@ -606,6 +479,8 @@ class Eval(Case):
         o = self.evaluate("--exact", "-t", "2")
         self.assertEqual({k: o["kernels"][k] for k in ("precision", "kv_type", "threads")},
                          {"precision": "exact", "kv_type": "f32", "threads": 2})
+        narrow = json.loads(self.good(moxie("eval", "-m", DEMO, "-p", "a b c", "--kv-type", "q8", "--json", "-q")))
+        self.assertEqual(narrow["kernels"]["kv_type"], "q8")
         self.assertEqual((o["tokens"], o["predicted"], o["windows"]), (len(tokens), len(losses), 1))
         self.assertAlmostEqual(o["nll"], mean, delta=1e-4)
         self.assertAlmostEqual(o["nll_stderr"], error, delta=1e-4)
@@ -757,122 +632,6 @@ class Bench(Case):
         self.says(moxie("bench", "-m", DEMO, "-d", "1000000"), 4, "1000000", "4096")
         self.says(moxie("bench", "-m", DEMO, "-t", "0"), 2, "-t")
         self.says(moxie("bench", "-m", DEMO, "more"), 2, "more")
-
-
-class Replay(Case):
-    """Traces, and `moxie replay` of them."""
-
-    def record(self, *args):
-        trace = self.path("trace.txt")
-        self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", "-r", "1", "-p", "20", "-n", "8", "-d", "0", "--trace", trace, *args))
-        return trace
-
-    def replay(self, *args):
-        return json.loads(self.good(moxie("replay", "--json", *args)))
-
-    def test_a_run_is_reproduced(self):
-        for policy in ("lru", "lfu", "2q"):
-            told = self.replay(self.record("--expert-slots", "30", "--expert-policy", policy))
-            self.assertEqual(told["recorded"]["policy"], policy)
-            self.assertTrue(told["recorded"]["reproduced"])
-            self.assertEqual((told["layers"], told["experts"], told["active"], told["experts_in_all"], told["tokens"]),
-                             (8, 16, 4, 128, 56))
-            self.assertEqual([(r["slots"], r["policy"]) for r in told["rows"]],
-                             [(n, p) for n in (13, 30, 32, 64, 96) for p in ("lru", "lfu", "2q", "belady")])
-            for r in told["rows"]:
-                self.assertEqual(r["hits"] + r["misses"], told["requests"])
-                self.assertAlmostEqual(r["hit_percent"], 100 * r["hits"] / told["requests"], places=5)
-                self.assertAlmostEqual(r["bytes_per_token"], r["misses"] * told["slot_bytes"] / 56, delta=1)
-            row = [r for r in told["rows"] if (r["slots"], r["policy"]) == (30, policy)][0]
-            self.assertEqual((row["hits"], row["misses"]), (told["recorded"]["hits"], told["recorded"]["misses"]))
-
-    def test_what_does_not_come_out(self):
-        trace = self.record("--expert-slots", "30")
-        with open(trace, encoding="ascii") as f:
-            lines = f.read().splitlines(keepends=True)
-        hits, misses = map(int, re.search(r"hits=(\d+) misses=(\d+)", lines[-1]).groups())
-        lines[-1] = lines[-1].replace(f"hits={hits} misses={misses}", f"hits={hits + 1} misses={misses - 1}")
-        other = self.path("other.txt", "".join(lines).encode())
-        done = moxie("replay", other)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(b"NOT reproduced", done.stdout)
-        self.assertIn(b"damaged", done.stderr)
-        self.says(moxie("replay", self.path("cut.txt", "".join(lines[:-1]).encode())), 3, "cut.txt", "without an end")
-        self.says(moxie("replay", self.path("none.txt")), 3, "none.txt")
-        self.says(moxie("replay"), 2, "moxie replay FILE")
-        self.says(moxie("replay", trace, "--policy", "fifo"), 2, "fifo", "belady")
-        self.says(moxie("replay", trace, "--slots", "0"), 2, "--slots")
-
-    def test_rows_that_were_asked_for(self):
-        trace = self.record()  # not streamed
-        told = self.replay(trace, "--policy", "lfu", "--slots", "9,1k,5,9")
-        self.assertIsNone(told["recorded"])
-        self.assertEqual([(r["slots"], r["policy"]) for r in told["rows"]], [(5, "lfu"), (9, "lfu"), (128, "lfu")])
-        text = self.good(moxie("replay", trace)).decode()
-        self.assertIn("recorded  a run that streamed no experts", text)
-        self.assertRegex(text, r"\nbelady +96 +75\.0 ")
-
-    def test_every_command_can_record(self):
-        for name, args in (("run", ["-p", "Hi", "-n", "5", "--temp", "0"]), ("eval", ["-p", "one two three four"]),
-                           ("logits", ["--tokens", self.path("ids", b"5 6 7 8"), "--out", self.path("out"), "--step"])):
-            trace = self.path(f"{name}.txt")
-            self.good(moxie(name, "-m", DEMO, "-q", "--expert-slots", "20", "--trace", trace, *args,
-                            env={"XDG_CACHE_HOME": self.path("cache")}))
-            self.assertTrue(self.replay(trace)["recorded"]["reproduced"], name)
-        self.assertFalse(os.path.exists(self.path("cache")))  # traced runs begin cold, and leave nothing
-
-
-class Heat(Case):
-    """Experts that a run used are there when the next one begins."""
-
-    def run_once(self, *args):
-        told = json.loads(self.good(moxie("run", "-m", DEMO, "-q", "--json", "--temp", "0", "-p", "What is the capital of France?",
-                                          *args, env={"XDG_CACHE_HOME": self.path("cache")})))
-        return told["tokens"], told["experts"]
-
-    def files(self):
-        folder = os.path.join(self.path("cache"), "moxie")
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
-
-    def test_it_is_kept(self):
-        tokens, first = self.run_once("--expert-slots", "64")
-        self.assertEqual(first["prefetched"], 0)
-        self.assertEqual(len(self.files()), 1)
-        again, second = self.run_once("--expert-slots", "64")
-        self.assertEqual(again, tokens)
-        self.assertTrue(0 < second["prefetch_used"] <= second["prefetched"] <= 64, second)
-        self.assertNotEqual(second["hits"], first["hits"])
-        with open(self.files()[0], "rb") as f:
-            data = f.read()
-        magic, _, n, _ = struct.unpack("<8sQqQ", data[:32])
-        counts = struct.unpack(f"<{n}I", data[32:])
-        self.assertEqual((magic, n), (b"moxheat1", 128))
-        self.assertEqual(sum(counts), first["hits"] + first["misses"] + second["hits"] + second["misses"])
-
-    def test_resident_runs_leave_nothing(self):
-        self.good(moxie("run", "-m", DEMO, "-q", "-n", "2", "-p", "Hi", env={"XDG_CACHE_HOME": self.path("cache")}))
-        self.assertEqual(self.files(), [])
-
-    def test_damaged_and_foreign_files_are_ignored(self):
-        tokens, _ = self.run_once("--expert-slots", "40")
-        path = self.files()[0]
-        with open(path, "rb") as f:
-            good = f.read()
-        flipped = bytearray(good)
-        flipped[100] ^= 1
-        foreign = bytearray(good)
-        foreign[8] ^= 1
-        for bad in (b"", good[:-1], good[:20], good + b"x", bytes(flipped), bytes(foreign), b"\xff" * len(good)):
-            with open(path, "wb") as f:
-                f.write(bad)
-            again, told = self.run_once("--expert-slots", "40")
-            self.assertEqual((again, told["prefetched"]), (tokens, 0))
-            self.assertGreater(self.run_once("--expert-slots", "40")[1]["prefetched"], 0)  # it was replaced
-
-    def test_no_folder_is_no_error(self):
-        for env in ({"XDG_CACHE_HOME": "", "HOME": ""}, {"XDG_CACHE_HOME": self.path("file", b"x")}, {"XDG_CACHE_HOME": "relative", "HOME": ""}):
-            done = moxie("run", "-m", DEMO, "-q", "-n", "2", "-p", "Hi", "--expert-slots", "20", env=env)
-            self.assertEqual((done.returncode, done.stderr), (0, b""))
 
 
 class Synth(Case):

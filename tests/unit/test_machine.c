@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#include "made_up_machine.h"
+
 /* ---- lists ---- */
 
 static void lists_are_read(void **state)
@@ -59,24 +61,6 @@ static void what_is_no_list_is_empty(void **state)
 }
 
 /* ---- made-up machines ---- */
-
-static char root[64];
-
-/* A file of the machine, with the folders above it. */
-static void put(const char *name, const char *text)
-{
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s%s", root, name);
-    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (mkdir(path, 0700) != 0) assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
 
 static int new_machine(void **state)
 {
@@ -179,6 +163,50 @@ static void memory_is_what_is_left(void **state)
     assert_true(mox_machine_memory(root) == 4096);
 }
 
+/* Of a limit, what is used goes off, but file pages that could be dropped do not. */
+static void groups_leave_what_they_do_not_need(void **state)
+{
+    (void)state;
+    put("/proc/meminfo", "MemTotal:  900000 kB\nMemAvailable:    300000 kB\n");
+    put("/proc/self/cgroup", "4:memory:/old/box\n1:cpu,cpuacct:/\n0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.max", "100000\n");
+    put("/sys/fs/cgroup/a/b/memory.current", "70000\n");
+    assert_true(mox_machine_memory(root) == 30000);
+    put("/sys/fs/cgroup/a/b/memory.stat", "anon 20000\nfile 50000\ninactive_file 30000\nactive_file 5000\n");
+    assert_true(mox_machine_memory(root) == 65000);
+    put("/sys/fs/cgroup/a/memory.max", "40000\n"); /* the group above is tighter */
+    put("/sys/fs/cgroup/a/memory.current", "90000\n");
+    assert_true(mox_machine_memory(root) == 0);
+    put("/sys/fs/cgroup/a/memory.max", "max\n");
+    assert_true(mox_machine_memory(root) == 65000);
+    /* version 1, beside it */
+    put("/sys/fs/cgroup/memory/old/box/memory.limit_in_bytes", "50000\n");
+    put("/sys/fs/cgroup/memory/old/box/memory.usage_in_bytes", "45000\n");
+    assert_true(mox_machine_memory(root) == 5000);
+    put("/sys/fs/cgroup/memory/old/box/memory.stat",
+        "cache 1\ninactive_file 7\ntotal_cache 9000\ntotal_inactive_file 8000\ntotal_active_file 2000\n");
+    assert_true(mox_machine_memory(root) == 15000);
+    put("/sys/fs/cgroup/memory/old/box/memory.limit_in_bytes", "9223372036854771712\n"); /* how version 1 says none */
+    assert_true(mox_machine_memory(root) == 65000);
+    /* a container that sees its own group as the root, under the path of the host */
+    put("/proc/self/cgroup", "4:memory:/host/path/not/here\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "12345\n");
+    assert_true(mox_machine_memory(root) == 12345);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "much\n");
+    assert_true(mox_machine_memory(root) == 300000 * 1024);
+}
+
+static void own_memory_is_counted(void **state)
+{
+    (void)state;
+    assert_true(mox_machine_own(root) == 0);
+    put("/proc/self/statm", "9000 700 200 1 0 1 0\n");
+    assert_true(mox_machine_own(root) == 500 * sysconf(_SC_PAGESIZE));
+    put("/proc/self/statm", "9000 200 700\n");
+    assert_true(mox_machine_own(root) == 0);
+    assert_true(mox_machine_own("") > 0);
+}
+
 static void mapped_pages_are_counted(void **state)
 {
     (void)state;
@@ -277,6 +305,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(quotas_are_rounded_up, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(nodes_are_listed, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(memory_is_what_is_left, new_machine, remove_machine),
+        cmocka_unit_test_setup_teardown(groups_leave_what_they_do_not_need, new_machine, remove_machine),
+        cmocka_unit_test_setup_teardown(own_memory_is_counted, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(mapped_pages_are_counted, new_machine, remove_machine),
         cmocka_unit_test(pages_are_dealt_out),
         cmocka_unit_test(this_machine_has_a_core),

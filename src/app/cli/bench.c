@@ -9,6 +9,7 @@
 
 #include "app/cli/commands.h"
 #include "app/cli/describe.h"
+#include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/progress.h"
@@ -152,9 +153,10 @@ static int open_run(bench *b, int threads, bool first)
 {
     mox_err err;
     mox_context_opts opts;
-    if (!mox_cli_context_opts(b->o, b->s.model, b->n_ctx, &opts)) return EXIT_USAGE;
+    if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
     opts.n_threads = threads;
-    const int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
+    int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
+    if (code == EXIT_OK) code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes());
     if (code != EXIT_OK) return code;
     if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
         mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
@@ -292,7 +294,6 @@ static int open_model(bench *b)
     int code;
     if (synthetic) code = open_synthetic(b, synthetic);
     else code = mox_cli_session_find(&b->s, b->o);
-    if (code == EXIT_OK && synthetic) code = mox_cli_session_load(&b->s, b->o);
     if (code == EXIT_OK && !synthetic) code = mox_cli_session_open_model(&b->s, b->o);
     if (code == EXIT_OK) code = await_copy(b);
     if (code != EXIT_OK) return code;

@@ -16,34 +16,30 @@ void mox_cli_describe_kernels(const mox_context *c, bool threads, char out[MOX_C
                    k.kv_type, count);
 }
 
-/* "4.6 GB", or for little ones "10.3 MB". */
-typedef struct amount {
-    double n;
-    const char *unit;
-} amount;
-
-static amount amount_of(int64_t bytes)
+const char *mox_cli_describe_bytes(int64_t bytes, char out[MOX_CLI_AMOUNT])
 {
-    return bytes < 1000000000 ? (amount){(double)bytes / 1e6, "MB"} : (amount){(double)bytes / 1e9, "GB"};
+    const bool many = bytes >= 1000000000;
+    (void)snprintf(out, MOX_CLI_AMOUNT, "%.1f %s", (double)bytes / (many ? 1e9 : 1e6), many ? "GB" : "MB");
+    return out;
 }
 
 void mox_cli_describe_weights(const mox_model *m, char out[MOX_CLI_DESCRIPTION])
 {
     mox_weight_residency r;
     mox_model_get_residency(m, &r);
-    const amount all = amount_of(r.bytes), copied = amount_of(r.bytes_copied), mapped = amount_of(r.bytes_mapped),
-                 loaded = amount_of(r.bytes_loaded);
+    char all[MOX_CLI_AMOUNT], some[MOX_CLI_AMOUNT];
+    (void)mox_cli_describe_bytes(r.bytes, all);
     if (r.bytes == 0) (void)snprintf(out, MOX_CLI_DESCRIPTION, "made in memory");
     else if (r.bytes_loaded > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "loaded, %.1f %s without experts", loaded.n, loaded.unit);
-    else if (r.bytes_copied == r.bytes)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "copied, %.1f %s of memory", all.n, all.unit);
+        (void)snprintf(out, MOX_CLI_DESCRIPTION, "loaded, %s without experts", mox_cli_describe_bytes(r.bytes_loaded, some));
+    else if (r.bytes_copied == r.bytes) (void)snprintf(out, MOX_CLI_DESCRIPTION, "copied, %s of memory", all);
     else if (r.bytes_copied > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "%.1f %s of %.1f %s copied, the rest mapped", copied.n,
-                       copied.unit, all.n, all.unit);
+        (void)snprintf(out, MOX_CLI_DESCRIPTION, "%s of %s copied, the rest mapped",
+                       mox_cli_describe_bytes(r.bytes_copied, some), all);
     else if (r.bytes_mapped > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, "mapped, %.0f %% of %.1f %s on huge pages",
-                       100.0 * (double)r.bytes_mapped_huge / (double)r.bytes_mapped, mapped.n, mapped.unit);
+        (void)snprintf(out, MOX_CLI_DESCRIPTION, "mapped, %.0f %% of %s on huge pages",
+                       100.0 * (double)r.bytes_mapped_huge / (double)r.bytes_mapped,
+                       mox_cli_describe_bytes(r.bytes_mapped, some));
     else (void)snprintf(out, MOX_CLI_DESCRIPTION, "mapped");
 }
 
@@ -69,8 +65,8 @@ mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_ex
     return (mox_expert_stats){.n_slots = now->n_slots, .slot_bytes = now->slot_bytes, .hits = now->hits - before->hits,
                               .misses = now->misses - before->misses, .bytes_read = now->bytes_read - before->bytes_read,
                               .waits = now->waits - before->waits, .wait_s = now->wait_s - before->wait_s,
-                              .prefetched = now->prefetched - before->prefetched,
-                              .prefetch_used = now->prefetch_used - before->prefetch_used, .policy = now->policy};
+                              .warmed = now->warmed - before->warmed, .warmed_used = now->warmed_used - before->warmed_used,
+                              .policy = now->policy};
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s)
@@ -80,21 +76,21 @@ double mox_cli_hit_percent(const mox_expert_stats *s)
 
 void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, char out[MOX_CLI_DESCRIPTION])
 {
-    const amount read = amount_of(s->bytes_read);
+    char read[MOX_CLI_AMOUNT];
     const double n = n_tokens > 0 ? (double)n_tokens : 1.0;
     out[0] = '\0';
     if (s->n_slots > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, " | experts hit %.0f%% read %.1f %s (%.1f MB/tok, wait %.1f ms/tok) slots %lld",
-                       mox_cli_hit_percent(s), read.n, read.unit, (double)s->bytes_read / n / 1e6, s->wait_s / n * 1e3,
+        (void)snprintf(out, MOX_CLI_DESCRIPTION, " | experts hit %.0f%% read %s (%.1f MB/tok, wait %.1f ms/tok) slots %lld",
+                       mox_cli_hit_percent(s), mox_cli_describe_bytes(s->bytes_read, read), (double)s->bytes_read / n / 1e6, s->wait_s / n * 1e3,
                        (long long)s->n_slots);
 }
 
 void mox_cli_put_experts_json(const mox_expert_stats *s)
 {
     mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slot_bytes\": %lld, \"hits\": %lld, \"misses\": %lld, "
-                 "\"bytes_read\": %lld, \"prefetched\": %lld, \"prefetch_used\": %lld, \"wait_s\": ",
+                 "\"bytes_read\": %lld, \"policy\": \"%s\", \"warmed\": %lld, \"warmed_used\": %lld, \"wait_s\": ",
                  (long long)s->n_slots, (long long)s->slot_bytes, (long long)s->hits, (long long)s->misses,
-                 (long long)s->bytes_read, (long long)s->prefetched, (long long)s->prefetch_used);
+                 (long long)s->bytes_read, s->policy, (long long)s->warmed, (long long)s->warmed_used);
     mox_cli_put_json_real(s->wait_s);
     mox_cli_putf("}");
 }

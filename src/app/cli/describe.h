@@ -5,7 +5,10 @@
 
 #include "moxie/tools.h"
 
-enum { MOX_CLI_DESCRIPTION = 160 };
+enum { MOX_CLI_DESCRIPTION = 160, MOX_CLI_AMOUNT = 32 };
+
+/* "4.6 GB", or for little ones "10.3 MB".  Returns out. */
+const char *mox_cli_describe_bytes(int64_t bytes, char out[MOX_CLI_AMOUNT]);
 
 /* "avx2 kernels, default precision, f16 cache", and with threads ", 2 threads". */
 void mox_cli_describe_kernels(const mox_context *c, bool threads, char out[MOX_CLI_DESCRIPTION]);

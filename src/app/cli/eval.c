@@ -9,6 +9,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/describe.h"
 #include "app/cli/input.h"
+#include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/progress.h"
@@ -221,22 +222,34 @@ static void print_text(const evaluation *e, int64_t n_tokens, int64_t n_ctx, con
 
 /* ---- the command ----------------------------------------------------------- */
 
-/* The second contender: the same context with nothing but --against's setting. */
-static int open_against(evaluation *e, const mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx)
+/* Makes the contexts: one as the options say and, with --against, the same with nothing but
+ * its setting. */
+static int open_contenders(evaluation *e, mox_cli_session *s, const mox_cli_options *o)
 {
     mox_err err;
-    mox_context_opts opts;
-    if (!mox_cli_context_opts(o, s->model, n_ctx, &opts)) return EXIT_USAGE;
-    opts.exact = strcmp(o->v[OPT_AGAINST].text, "exact") == 0;
-    opts.fast = strcmp(o->v[OPT_AGAINST].text, "fast") == 0;
-    opts.kv_type = MOX_KV_DEFAULT;
+    mox_context_opts opts, other;
+    const char *against = o->v[OPT_AGAINST].text;
+    const size_t row_bytes = (size_t)e->n_vocab * sizeof *e->rows;
+    if (!mox_cli_context_opts(o, 0, &opts)) return EXIT_USAGE;
+    other = opts;
+    other.exact = against && strcmp(against, "exact") == 0;
+    other.fast = against && strcmp(against, "fast") == 0;
+    other.kv_type = MOX_KV_DEFAULT;
+    int code = mox_cli_session_trace(s, o, &opts);
+    if (code == EXIT_OK)
+        code = mox_cli_memory_settle(s, o, &opts, against ? &other : NULL, against ? (int64_t)row_bytes * COMPARED_ROWS : 0);
+    if (code == EXIT_OK) code = mox_cli_session_make_context(s, &opts);
+    if (code != EXIT_OK) return code;
+    e->run[0].context = s->context;
+    e->run[0].seq = s->seq;
+    if (!against) return EXIT_OK;
     e->n_runs = 2;
-    e->rows = mox_alloc_array((size_t)e->n_vocab * COMPARED_ROWS, sizeof *e->rows);
+    e->rows = mox_alloc_array(COMPARED_ROWS, row_bytes);
     if (!e->rows) {
         mox_cli_say("out of memory for %d rows of logits", COMPARED_ROWS);
         return EXIT_FULL;
     }
-    if (mox_context_create(&e->run[1].context, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (mox_context_create(&e->run[1].context, s->model, &other, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     return mox_seq_create(&e->run[1].seq, e->run[1].context, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
@@ -286,14 +299,11 @@ int mox_cli_eval(const mox_cli_options *o)
     if (code == EXIT_OK) code = mox_cli_session_open_tokenizer(&s);
     if (code == EXIT_OK) code = mox_cli_session_encode(&s, o, text.bytes, text.n, &tokens);
     if (code == EXIT_OK) code = mox_cli_session_open_model(&s, o);
-    if (code == EXIT_OK) code = mox_cli_session_open_context(&s, o, 0);
     if (code == EXIT_OK) {
         mox_model_info info;
         mox_model_get_info(s.model, &info);
         e.n_vocab = info.n_vocab;
-        e.run[0].context = s.context;
-        e.run[0].seq = s.seq;
-        if (against) code = open_against(&e, &s, o, 0);
+        code = open_contenders(&e, &s, o);
     }
     if (code == EXIT_OK) code = evaluate(&e, &s, o, &tokens);
     if (code == EXIT_OK) {

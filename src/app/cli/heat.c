@@ -96,17 +96,24 @@ static bool read_counts(mox_cli_heat *h)
     return good;
 }
 
-const uint32_t *mox_cli_heat_open(mox_cli_heat *h, const char *dir, const mox_model *m)
+static int64_t count_experts(const mox_model *m)
 {
     mox_inspection r;
     mox_model_inspect(m, &r);
-    *h = (mox_cli_heat){.n = r.n_layers * r.n_experts};
+    return r.n_layers * r.n_experts;
+}
+
+int64_t mox_cli_heat_bytes(const mox_model *m) { return 2 * count_experts(m) * (int64_t)sizeof(uint32_t); }
+
+const uint32_t *mox_cli_heat_open(mox_cli_heat *h, const char *dir, const mox_model *m)
+{
+    *h = (mox_cli_heat){.n = count_experts(m)};
     char *folder = cache_folder();
     if (folder && h->n > 0 && hash_model(dir, &h->model)) {
         char name[64];
         (void)snprintf(name, sizeof name, "heat-%016llx.bin", (unsigned long long)h->model);
         h->path = mox_path_join(folder, name);
-        h->counts = mox_alloc_array((size_t)h->n, sizeof *h->counts);
+        h->counts = mox_alloc_array(1, (size_t)mox_cli_heat_bytes(m));
     }
     mox_free(folder);
     if (!h->path || !h->counts) mox_cli_heat_close(h);
@@ -127,11 +134,11 @@ static void add(mox_cli_heat *h, const uint32_t *run)
 
 void mox_cli_heat_save(mox_cli_heat *h, const mox_context *c)
 {
-    uint32_t *run = h->path && c ? mox_alloc_array((size_t)h->n, sizeof *run) : NULL;
-    if (!run) return;
-    mox_context_get_heat(c, run);
-    add(h, run);
-    mox_free(run);
+    mox_expert_stats stats = {0};
+    if (h->path && c) mox_context_get_expert_stats(c, &stats);
+    if (stats.n_slots == 0) return; /* it streamed nothing */
+    mox_context_get_heat(c, h->counts + h->n);
+    add(h, h->counts + h->n);
     const file_head head = head_of(h, h->counts);
     mox_out out;
     if (mox_out_open(&out, h->path, NULL) == MOX_OK && mox_out_write(&out, &head, sizeof head, NULL) == MOX_OK &&

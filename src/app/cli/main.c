@@ -10,10 +10,9 @@
 
 static int unknown_command(const char *word)
 {
-    const char *names[16];
-    int n = 0;
-    for (const mox_cli_command *c = mox_cli_commands; c->name && n < 14; c++) names[n++] = c->name;
-    names[n++] = "help";
+    const char *names[32] = {"help"};
+    int n = 1;
+    for (const mox_cli_command *c = mox_cli_commands; c->name && n < 31; c++) names[n++] = c->name;
     names[n] = NULL;
     const char *near = mox_cli_nearest(word, names);
     if (near) mox_cli_say("there is no command '%s'; did you mean %s?", word, near);

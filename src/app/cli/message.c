@@ -13,14 +13,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static void make_harmless(char *line)
+static void make_harmless(char *line, bool newlines)
 {
     const size_t n = strlen(line);
     for (size_t i = 0; i < n; i++) {
+        if (newlines && line[i] == '\n') continue;
         const size_t bytes = mox_cli_control_bytes(line + i, n - i);
         memset(line + i, '?', bytes);
     }
 }
+
+void mox_cli_make_harmless(char *line) { make_harmless(line, false); }
 
 void mox_cli_say(const char *format, ...)
 {
@@ -29,8 +32,48 @@ void mox_cli_say(const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    make_harmless(line);
+    make_harmless(line, false);
     fprintf(stderr, "moxie: %s\n", line);
+}
+
+void mox_cli_note(const char *format, ...)
+{
+    char lines[4096];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(lines, sizeof lines, format, args);
+    va_end(args);
+    make_harmless(lines, true);
+    if (mox_cli_stderr_is_terminal()) mox_cli_print_folded(stderr, lines, 0, 0, mox_cli_stderr_columns());
+    else fprintf(stderr, "moxie: %s\n", lines);
+}
+
+void mox_cli_aside(bool color, const char *line)
+{
+    if (color && mox_cli_stderr_is_terminal()) fprintf(stderr, "\x1b[2m%s\x1b[0m\n", line);
+    else mox_cli_note("%s", line);
+}
+
+void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, int columns)
+{
+    bool begun = false; /* the line has a word */
+    for (const char *p = text; *p;) {
+        const int n = (int)strcspn(p, " \n");
+        if (*p == '\n' || (begun && column + 1 + n > columns)) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+            begun = false;
+        }
+        if (*p == '\n') {
+            p++;
+            continue;
+        }
+        column += fprintf(to, "%s%.*s", begun ? " " : "", n, p);
+        begun = begun || n > 0;
+        p += n;
+        p += *p == ' ';
+    }
+    fputc('\n', to);
 }
 
 int mox_cli_fail_opening(const mox_err *err)

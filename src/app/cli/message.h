@@ -4,8 +4,22 @@
 
 #include "moxie.h"
 
+#include <stdio.h>
+
 /* One line that begins with "moxie: ". */
 void mox_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Turns control characters into question marks. */
+void mox_cli_make_harmless(char *line);
+
+/* For somebody who sits there: in a terminal without that beginning, and folded. */
+void mox_cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A line that may be overlooked: in a terminal, dim if there are colours. */
+void mox_cli_aside(bool color, const char *line);
+
+/* Text folded at blanks, from column on; a newline begins a line, at indent.  Words that are
+ * longer than a line stay whole. */
+void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, int columns);
 
 /* Says err's sentence and returns the exit code for it.  Opening: the failure is
  * about the model's files, not about a run that had begun. */

@@ -1,9 +1,9 @@
 /* app/cli/options.c -- the table of commands and options, and everything read
- * off it: parsing, environment names, help.
+ * off it to parse: values, environment names, spelling.
  *
  * Refuses: values with trailing junk or out of range, options that the command
  * has no use for, words it does not know.  Every refusal is one sentence. */
-#include "app/cli/options.h"
+#include "app/cli/table.h"
 
 #include "app/cli/commands.h"
 #include "app/cli/message.h"
@@ -13,8 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NAME_MAX_BYTES = 64 };
 
 /* ---- commands -------------------------------------------------------------- */
 
@@ -27,14 +25,20 @@ enum {
     VERSION = 1 << 5,
     BENCH = 1 << 6,
     SYNTH = 1 << 7,
-    TEMPLATE = 1 << 8,
-    CHAT = 1 << 9,
-    REPLAY = 1 << 10,
+    LIST = 1 << 8,
+    COMPLETION = 1 << 9,
+    TEMPLATE = 1 << 10,
+    CHAT = 1 << 11,
+    PLAN = 1 << 12,
+    PACK = 1 << 13,
+    VERIFY = 1 << 14,
+    REPLAY = 1 << 15,
     TALKS = RUN | CHAT, /* commands that make replies */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
-    SETTINGS = COMPUTES | BENCH,    /* and that can be told how */
-    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE,
-    ALL = WITH_MODEL | SYNTH | VERSION | REPLAY,
+    SETTINGS = COMPUTES | BENCH | PLAN, /* and that can be told how */
+    WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE | VERIFY,
+    WORKS = WITH_MODEL | SYNTH | LIST | PACK | REPLAY, /* commands with something to say besides their result */
+    ALL = WORKS | COMPLETION | VERSION,
 };
 
 const mox_cli_command mox_cli_commands[] = {
@@ -45,9 +49,20 @@ const mox_cli_command mox_cli_commands[] = {
              "For an answer after a tool call, give the whole conversation with --messages: a JSON array as the OpenAI "
              "API has it, in which the call is an assistant message with tool_calls and the result a message of role "
              "tool."},
+    {"chat", "talk with a model", "moxie chat [-m MODEL] [options]", mox_cli_chat_command, .bit = CHAT,
+     .more = "Lines that begin with a slash are commands; /help lists them.  A backslash at the end of a line continues "
+             "the message, three quotes enclose several lines, and a paste is part of one message.  Ctrl-C ends a reply, "
+             "Ctrl-D the chat.\n"
+             "From a pipe every line is a message, and standard output has the replies alone.  What is typed is kept in "
+             "$XDG_STATE_HOME/moxie/history, or else in ~/.local/state."},
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
+    {"list", "models that are on this machine", "moxie list [--names | --json]", mox_cli_models, .bit = LIST,
+     .more = "The demo model, and what is in the Hugging Face cache: the name to give to -m, its commit, family, "
+             "quantization, size on disk and state.  A name with @ is a commit that its main ref does not name.\n"
+             "complete: what config.json and the index of the weights ask for is there.  incomplete: files are missing.  "
+             "unsupported: not a model that moxie runs.  damaged: a file is not what it should be."},
     {"inspect", "what a model is made of", "moxie inspect [-m MODEL] [--json]", mox_cli_inspect, .bit = INSPECT},
     {"template", "messages to the prompt that a model gets",
      "moxie template [-m MODEL] --messages FILE [--tools FILE] [--kwargs JSON] [options]", mox_cli_template, .bit = TEMPLATE},
@@ -72,14 +87,23 @@ const mox_cli_command mox_cli_commands[] = {
              "there was nothing to compute until a read ended.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second."},
+    {"plan", "what would go where in memory, whether it fits, and how fast that could be",
+     "moxie plan [-m MODEL | --synthetic NAME[:layers=N]] [--ram SIZE] [-c N] [options]", mox_cli_plan, .bit = PLAN,
+     .more = "Nothing is loaded: a synthetic model is planned for by its shape alone.  When it does not fit, the exit status is "
+             "4 and the smallest budget that does is named.\n"
+             "Speeds are what this machine could do at best while it computes, with reads from disk in between.  Without "
+             "--disk the disk of the model's files is measured, once for each disk, which takes two seconds.  alike: every expert is asked for "
+             "as often as any other, the worst case for a cache.  zipf: the i-th most popular one of a layer 1/i times as "
+             "often as the first."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
      "moxie synth NAME[:layers=N] DIR [--seed N] [--skew X]", mox_cli_synth, .bit = SYNTH,
-     .takes_words = 2,
+     .takes_words = 2, .words = {MEANS_SHAPE, MEANS_FOLDER},
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
     {"replay", "which expert cache a recorded run would have needed",
      "moxie replay FILE [--policy NAME] [--slots LIST] [--json]", mox_cli_replay, .bit = REPLAY, .takes_words = 1,
+     .words = {MEANS_FILE},
      .more = "FILE was written with --trace.  A row is one cache: how many slots it has, and how many percent of all "
              "experts that is; hit, the requests in percent that it would have had in memory; disk MB/tok, what it would "
              "have read per token.\n"
@@ -87,6 +111,26 @@ const mox_cli_command mox_cli_commands[] = {
              "counting less.  2q: like lru, but an expert has to be asked for again soon after it had to go before it can "
              "drive out others.  belady knows the future: what it has is what there is to gain.\n"
              "First the recorded run itself is replayed: exit code 1 when its hits and misses do not come out."},
+    {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
+     .words = {MEANS_MODEL, MEANS_FOLDER},
+     .more = "MODEL is what -m takes elsewhere.  DIR is made, or empty; the packed model there is used like any other, and "
+             "gives the same numbers.  The bytes of each routed expert lie side by side and at multiples of 4096, so that one "
+             "read brings an expert; moxie.pack.json has checksums of everything, for `moxie verify`.\n"
+             "Files that hold no experts are hard links where the file system can, the rest is written anew: there must be "
+             "about as much room as the model takes.  If it is interrupted, the same command goes on after the last complete "
+             "file."},
+    {"verify", "reads every byte of a model and says what is wrong with it", "moxie verify [-m MODEL] [--json]", mox_cli_verify,
+     .bit = VERIFY,
+     .more = "Compares checksums where there are any: of packed models, and of files in the Hugging Face cache that are named "
+             "by their SHA-256.  Looks for numbers that are not finite in all tensors, and for scales that are all zero.\n"
+             "One line for each finding, with the file, the tensor and what to do.  The exit code is 3 when there is a "
+             "problem; a warning is no problem."},
+    {"completion", "completions for a shell, and the manual page", "moxie completion bash|zsh|fish|man", mox_cli_completion,
+     .bit = COMPLETION, .takes_words = 1, .words = {MEANS_SCRIPT},
+     .more = "bash: eval \"$(moxie completion bash)\" in ~/.bashrc.\n"
+             "zsh: moxie completion zsh > ~/.zfunc/_moxie, in a folder of fpath.\n"
+             "fish: moxie completion fish > ~/.config/fish/completions/moxie.fish.\n"
+             "man: moxie completion man | man -l -"},
     {"version", "version, build and libraries", "moxie version", mox_cli_version, .bit = VERSION},
     {0},
 };
@@ -100,43 +144,23 @@ const mox_cli_command *mox_cli_find_command(const char *name)
 
 /* ---- options --------------------------------------------------------------- */
 
-typedef enum option_kind {
-    KIND_SWITCH,
-    KIND_TEXT,
-    KIND_TEXTS,  /* may be given several times */
-    KIND_CHOICE, /* one of the words of `value` */
-    KIND_NUMBER, /* whole; 4k is 4096 where `thousands` is set */
-    KIND_REAL,
-    KIND_LIST, /* whole numbers between commas; 4k is 4096 */
-} option_kind;
-
-typedef struct option_def {
-    const char *name; /* without the dashes */
-    char letter;      /* 0: none */
-    option_kind kind;
-    const char *value; /* what stands for the value in help; "a|b" for choices */
-    double low, high;  /* numbers */
-    bool thousands;
-    const char *fallback; /* the default, parsed like a value; NULL: none */
-    const char *help;
-    unsigned commands;
-} option_def;
-
-static const option_def table[N_OPTIONS] = {
+const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_MODEL] = {"model", 'm', KIND_TEXT, "MODEL", .commands = WITH_MODEL,
-                   .help = "folder of the model (default: the demo model that comes with moxie)"},
+                   .means = MEANS_MODEL,
+                   .help = "folder of the model, or ORG/NAME[@REVISION] in the Hugging Face cache (default: the demo model "
+                           "that comes with moxie)"},
     [OPT_PROMPT] = {"prompt", 'p', KIND_TEXT, "TEXT", .commands = RUN | TOKENIZE | EVAL, .help = "the text"},
-    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL,
+    [OPT_FILE] = {"file", 'f', KIND_TEXT, "FILE", .commands = RUN | TOKENIZE | EVAL, .means = MEANS_FILE,
                   .help = "file with the text; - is standard input, which is also read when it is a pipe"},
-    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+    [OPT_TOKENS] = {"tokens", 0, KIND_TEXT, "FILE", .commands = LOGITS, .means = MEANS_FILE,
                     .help = "file of decimal token ids between blanks; - is standard input"},
-    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS,
+    [OPT_OUT] = {"out", 0, KIND_TEXT, "FILE", .commands = LOGITS, .means = MEANS_FILE,
                  .help = "float32 little-endian logits [tokens, vocabulary] go here; - is standard output"},
     [OPT_SYSTEM] = {"system", 's', KIND_TEXT, "TEXT", .commands = TALKS, .help = "the system prompt"},
     [OPT_MESSAGES] = {"messages", 0, KIND_TEXT, "FILE", .commands = RUN | TEMPLATE,
-                      .help = "the conversation as a JSON array of messages with role and content; - is standard input"},
+                      .means = MEANS_FILE, .help = "the conversation as a JSON array of messages with role and content; - is standard input"},
     [OPT_TOOLS] = {"tools", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
-                   .help = "a JSON array of the functions that the model may call"},
+                   .means = MEANS_FILE, .help = "a JSON array of the functions that the model may call"},
     [OPT_THINK] = {"think", 0, KIND_SWITCH, .commands = TALKS, .help = "have the model think before it answers"},
     [OPT_NO_THINK] = {"no-think", 0, KIND_SWITCH, .commands = TALKS,
                       .help = "have it answer at once (default for both: what its template does)"},
@@ -145,7 +169,7 @@ static const option_def table[N_OPTIONS] = {
     [OPT_STOP] = {"stop", 0, KIND_TEXTS, "TEXT", .commands = TALKS,
                   .help = "end the reply before this text; may be given several times"},
     [OPT_TEMPLATE] = {"template", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
-                      .help = "chat template (Jinja) instead of the model's own"},
+                      .means = MEANS_FILE, .help = "chat template (Jinja) instead of the model's own"},
     [OPT_KWARGS] = {"kwargs", 0, KIND_TEXT, "JSON", .commands = TALKS | TEMPLATE,
                     .help = "more variables for the template, as a JSON object"},
     [OPT_NO_GENERATION_PROMPT] = {"no-generation-prompt", 0, KIND_SWITCH, .commands = TEMPLATE,
@@ -183,9 +207,8 @@ static const option_def table[N_OPTIONS] = {
     [OPT_STEP] = {"step", 0, KIND_SWITCH, .commands = LOGITS, .help = "give the model one token at a time"},
     [OPT_AGAINST] = {"against", 0, KIND_CHOICE, "exact|default|fast", .commands = EVAL,
                      .help = "also run with this setting, and report how far the two differ"},
-    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH,
-                       .help = "instead of -m: a random model of that shape, made in memory; `moxie synth --help` has the "
-                               "names"},
+    [OPT_SYNTHETIC] = {"synthetic", 0, KIND_TEXT, "NAME", .commands = BENCH | PLAN, .means = MEANS_SHAPE,
+                       .help = "instead of -m: a random model of that shape; `moxie synth --help` has the names"},
     [OPT_PREFILL] = {"prefill", 'p', KIND_LIST, "LIST", 0, 1e6, true, "32,128,512,2048", .commands = BENCH,
                      .help = "lengths of prompts; 0 for none"},
     [OPT_GENERATE] = {"generate", 'n', KIND_NUMBER, "N", 0, 1e6, .fallback = "16", .commands = BENCH,
@@ -202,7 +225,7 @@ static const option_def table[N_OPTIONS] = {
                         .help = "start of the random numbers"},
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
                   .help = "how unevenly a synthetic router chooses its experts"},
-    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES,
+    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
     [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16|q8", .commands = SETTINGS,
@@ -214,42 +237,47 @@ static const option_def table[N_OPTIONS] = {
                    .help = "compute with 32-bit numbers everywhere"},
     [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
                     .help = "what computes"},
-    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS,
+    [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
-    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES,
+    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN,
                      .help = "threads (default: one for each core that the process may use)"},
     [OPT_PIN] = {"pin", 0, KIND_SWITCH, .commands = SETTINGS, .help = "keep each thread on one processor"},
     [OPT_WEIGHTS] = {"weights", 0, KIND_CHOICE, "map|copy", .fallback = "map", .commands = SETTINGS,
                      .help = "use weights where the system keeps their files, or copy them in the background to memory on "
                              "huge pages: as much memory again, and faster where files are in small pages (bench says)"},
+    [OPT_NAMES] = {"names", 0, KIND_SWITCH, .commands = LIST, .help = "print names only, one to a line, of what is there"},
+    [OPT_RAM] = {"ram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
+                 .help = "memory that the program may take, such as 12G, 1.5G or 512M, where G is 2^30 bytes (default: 80 % of "
+                         "what is available)"},
+    [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
+                  .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
+                          "model unknown)"},
     [OPT_EXPERTS] = {"experts", 0, KIND_CHOICE, "auto|resident|stream|mmap", .fallback = "auto", .commands = SETTINGS,
                      .help = "where routed experts are: in memory with all other weights, read from disk as they are "
                              "needed, or mapped and left to the system"},
     [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
-                          .help = "slots of the expert cache, with --experts stream (default: what memory leaves)"},
+                          .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
     [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lru|lfu|2q", .fallback = "lru", .commands = SETTINGS,
                            .help = "which expert gives way to another, with --experts stream; `moxie replay` compares them"},
     [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
                      .help = "reads from disk under way at once, with --experts stream"},
-    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = SETTINGS,
+    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for, for `moxie replay`"},
     [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lru|lfu|2q|belady", .fallback = "all", .commands = REPLAY,
                     .help = "who gives way"},
     [OPT_SLOTS] = {"slots", 0, KIND_LIST, "LIST", 1, 1e9, true, .commands = REPLAY,
                    .help = "sizes of the cache (default: the recorded one, and 10, 25, 50 and 75 % of all experts)"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | REPLAY,
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY | REPLAY,
                   .help = "print one JSON object instead of text"},
-    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = ALL & ~VERSION,
+    [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},
-    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = ALL & ~VERSION,
+    [OPT_COLOR] = {"color", 0, KIND_CHOICE, "auto|on|off", .fallback = "auto", .commands = WORKS,
                    .help = "colour; auto is on in a terminal unless NO_COLOR is set"},
     [OPT_HELP] = {"help", 'h', KIND_SWITCH, .commands = ALL, .help = "show this"},
     [OPT_VERSION] = {"version", 0, KIND_SWITCH, .commands = ALL, .help = "show the version"},
 };
 
-const char *mox_cli_option_name(option_id id) { return table[id].name; }
-
-static bool takes(const mox_cli_command *c, const option_def *d) { return (d->commands & c->bit) != 0; }
+const char *mox_cli_option_name(option_id id) { return mox_cli_table[id].name; }
 
 /* ---- values ---------------------------------------------------------------- */
 
@@ -291,7 +319,7 @@ static int parse_list(const option_def *d, const char *text, int64_t *out)
 
 int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST])
 {
-    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&table[id], o->v[id].text, out);
+    return o->v[id].source == FROM_NOWHERE ? 0 : parse_list(&mox_cli_table[id], o->v[id].text, out);
 }
 
 static bool parse_real(const option_def *d, const char *text, double *out)
@@ -301,6 +329,32 @@ static bool parse_real(const option_def *d, const char *text, double *out)
     char *end;
     *out = strtod(text, &end);
     return end != text && *end == '\0' && isfinite(*out) && *out >= d->low && *out <= d->high;
+}
+
+/* A number with a unit.  Digits are added up in whole numbers, so that what mox_cli_size
+ * has written is read back as at least as much. */
+static bool parse_bytes(const option_def *d, const char *text, int64_t *out)
+{
+    static const char units[] = "KMGT";
+    enum { MOST_DIGITS = 12 };
+    double digits = 0.0, scale = 1.0;
+    int n = 0;
+    bool point = false;
+    for (; isdigit((unsigned char)*text) || (*text == '.' && !point); text++) {
+        if (*text == '.') {
+            point = true;
+            continue;
+        }
+        digits = 10.0 * digits + (*text - '0');
+        if (point) scale *= 10.0;
+        if (++n > MOST_DIGITS) return false;
+    }
+    const char *unit = *text ? strchr(units, toupper((unsigned char)*text)) : NULL;
+    if (n == 0 || !unit || text[1] != '\0') return false;
+    const double bytes = ldexp(digits, 10 * (int)(unit - units + 1)) / scale;
+    if (bytes < d->low || bytes > d->high) return false;
+    *out = (int64_t)ceil(bytes);
+    return true;
 }
 
 static bool is_choice(const char *choices, const char *text)
@@ -314,7 +368,7 @@ static bool is_choice(const char *choices, const char *text)
 /* shown is how the user named the option: "-n", "--max-tokens", "MOXIE_MAX_TOKENS". */
 static bool set_value(mox_cli_options *o, int id, const char *shown, const char *text, option_source source)
 {
-    const option_def *d = &table[id];
+    const option_def *d = &mox_cli_table[id];
     option_value *v = &o->v[id];
     v->source = source;
     v->text = text;
@@ -336,6 +390,10 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
         if (parse_number(d, text, &v->number)) return true;
         mox_cli_say("%s takes a whole number from %.0f to %.0f, not '%s'", shown, d->low, d->high, text);
         return false;
+    case KIND_BYTES:
+        if (parse_bytes(d, text, &v->number)) return true;
+        mox_cli_say("%s takes a size such as 12G, 1.5G or 512M, not '%s'", shown, text);
+        return false;
     case KIND_LIST:
         if (parse_list(d, text, NULL) > 0) return true;
         mox_cli_say("%s takes up to %d whole numbers from %.0f to %.0f between commas, not '%s'", shown, MOX_CLI_LIST, d->low,
@@ -349,11 +407,25 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
     return false;
 }
 
+bool mox_cli_set(mox_cli_options *o, option_id id, const char *text)
+{
+    const option_value before = o->v[id];
+    if (set_value(o, (int)id, mox_cli_table[id].name, text, FROM_FLAG)) return true;
+    o->v[id] = before;
+    return false;
+}
+
+void mox_cli_unset(mox_cli_options *o, option_id id)
+{
+    o->v[id] = (option_value){0};
+    if (mox_cli_table[id].fallback) (void)set_value(o, (int)id, mox_cli_table[id].name, mox_cli_table[id].fallback, FROM_DEFAULT);
+}
+
 /* ---- environment ----------------------------------------------------------- */
 
-static void environment_name(const option_def *d, char *out)
+void mox_cli_environment_name(const option_def *d, char out[MOX_CLI_NAME])
 {
-    size_t n = (size_t)snprintf(out, NAME_MAX_BYTES, "MOXIE_%s", d->name);
+    size_t n = (size_t)snprintf(out, MOX_CLI_NAME, "MOXIE_%s", d->name);
     for (size_t i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
@@ -371,11 +443,11 @@ static bool set_switch_by_environment(mox_cli_options *o, int id, const char *na
 static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
 {
     for (int id = 0; id < N_OPTIONS; id++) {
-        const option_def *d = &table[id];
-        if (!takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
+        const option_def *d = &mox_cli_table[id];
+        if (!mox_cli_takes(c, d) || id == OPT_HELP || id == OPT_VERSION) continue;
         if (d->fallback && !set_value(o, id, d->name, d->fallback, FROM_DEFAULT)) return false;
-        char name[NAME_MAX_BYTES];
-        environment_name(d, name);
+        char name[MOX_CLI_NAME];
+        mox_cli_environment_name(d, name);
         const char *text = getenv(name);
         if (!text || !*text) continue;
         if (d->kind == KIND_SWITCH ? !set_switch_by_environment(o, id, name, text)
@@ -390,9 +462,9 @@ static bool read_environment(mox_cli_options *o, const mox_cli_command *c)
 /* Edits between two words; words longer than the row are as far as can be. */
 static size_t distance(const char *a, const char *b)
 {
-    size_t row[NAME_MAX_BYTES];
+    size_t row[MOX_CLI_NAME];
     const size_t n = strlen(a), m = strlen(b);
-    if (n >= NAME_MAX_BYTES || m >= NAME_MAX_BYTES) return NAME_MAX_BYTES;
+    if (n >= MOX_CLI_NAME || m >= MOX_CLI_NAME) return MOX_CLI_NAME;
     for (size_t j = 0; j <= m; j++) row[j] = j;
     for (size_t i = 1; i <= n; i++) {
         size_t corner = row[0];
@@ -426,7 +498,7 @@ static void unknown_option(const mox_cli_command *c, const char *word)
     const char *names[N_OPTIONS + 1];
     int n = 0;
     for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id])) names[n++] = table[id].name;
+        if (mox_cli_takes(c, &mox_cli_table[id])) names[n++] = mox_cli_table[id].name;
     names[n] = NULL;
     const char *near = word[1] == '-' ? mox_cli_nearest(word + 2, names) : NULL;
     if (near) mox_cli_say("%s has no option %s; did you mean --%s?", c->name, word, near);
@@ -437,15 +509,17 @@ static void unknown_option(const mox_cli_command *c, const char *word)
 
 static int find_long(const mox_cli_command *c, const char *name, size_t n)
 {
-    for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id]) && strlen(table[id].name) == n && memcmp(table[id].name, name, n) == 0) return id;
+    for (int id = 0; id < N_OPTIONS; id++) {
+        const option_def *d = &mox_cli_table[id];
+        if (mox_cli_takes(c, d) && strlen(d->name) == n && memcmp(d->name, name, n) == 0) return id;
+    }
     return -1;
 }
 
 static int find_letter(const mox_cli_command *c, char letter)
 {
     for (int id = 0; id < N_OPTIONS; id++)
-        if (takes(c, &table[id]) && table[id].letter == letter) return id;
+        if (mox_cli_takes(c, &mox_cli_table[id]) && mox_cli_table[id].letter == letter) return id;
     return -1;
 }
 
@@ -453,7 +527,7 @@ static int find_letter(const mox_cli_command *c, char letter)
  * A value follows as the next word, after "=", or right behind a letter. */
 static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv)
 {
-    char shown[NAME_MAX_BYTES];
+    char shown[MOX_CLI_NAME];
     const char *word = argv[0], *inside = NULL;
     const bool is_long = word[1] == '-';
     const size_t n = is_long ? strcspn(word, "=") : 2;
@@ -464,7 +538,7 @@ static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, 
         unknown_option(c, shown);
         return 0;
     }
-    if (table[id].kind == KIND_SWITCH) {
+    if (mox_cli_table[id].kind == KIND_SWITCH) {
         if (inside) {
             mox_cli_say("%s takes no value, but '%s' follows it", shown, inside);
             return 0;
@@ -472,7 +546,7 @@ static int parse_option(mox_cli_options *o, const mox_cli_command *c, int argc, 
         return set_value(o, id, shown, NULL, FROM_FLAG);
     }
     if (!inside && argc < 2) {
-        mox_cli_say("%s needs a value: %s %s", shown, shown, table[id].value);
+        mox_cli_say("%s needs a value: %s %s", shown, shown, mox_cli_table[id].value);
         return 0;
     }
     if (!set_value(o, id, shown, inside ? inside : argv[1], FROM_FLAG)) return 0;
@@ -508,61 +582,4 @@ bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char 
     if (o->n_words == c->takes_words || o->v[OPT_HELP].on || o->v[OPT_VERSION].on) return true;
     mox_cli_say("usage: %s", c->usage);
     return false;
-}
-
-/* ---- help ------------------------------------------------------------------ */
-
-void mox_cli_help(FILE *to)
-{
-    fputs("moxie runs Mixture-of-Experts language models from their checkpoints.\n\n"
-          "usage: moxie COMMAND [options]\n\n",
-          to);
-    for (const mox_cli_command *c = mox_cli_commands; c->name; c++) fprintf(to, "  %-10s %s\n", c->name, c->summary);
-    fputs("\n`moxie COMMAND --help` lists a command's options.\n", to);
-}
-
-/* Text folded at blanks into lines of at most 96 columns; a newline begins a line. */
-static void print_folded(FILE *to, const char *text, int indent)
-{
-    enum { COLUMNS = 96 };
-    int column = indent;
-    for (const char *p = text; *p;) {
-        if (*p == '\n') {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-            p++;
-        }
-        const int n = (int)strcspn(p, " \n");
-        if (column > indent && column + 1 + n > COLUMNS) {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-        }
-        column += fprintf(to, "%s%.*s", column > indent ? " " : "", n, p);
-        p += n;
-        p += *p == ' ';
-    }
-    fputc('\n', to);
-}
-
-void mox_cli_help_command(FILE *to, const mox_cli_command *c)
-{
-    enum { INDENT = 32 };
-    fprintf(to, "moxie %s: %s\n\nusage: %s\n\n", c->name, c->summary, c->usage);
-    if (c->more) {
-        print_folded(to, c->more, 0);
-        fputc('\n', to);
-    }
-    for (int id = 0; id < N_OPTIONS; id++) {
-        const option_def *d = &table[id];
-        if (!takes(c, d)) continue;
-        char left[NAME_MAX_BYTES], text[512];
-        (void)snprintf(left, sizeof left, "  %c%c%c --%s%s%s", d->letter ? '-' : ' ', d->letter ? d->letter : ' ',
-                       d->letter ? ',' : ' ', d->name, d->value ? " " : "", d->value ? d->value : "");
-        (void)snprintf(text, sizeof text, "%s%s%s%s", d->help, d->fallback ? " (default: " : "",
-                       d->fallback ? d->fallback : "", d->fallback ? ")" : "");
-        fprintf(to, "%-*s", INDENT, left);
-        if (strlen(left) >= INDENT) fprintf(to, "\n%*s", INDENT, "");
-        print_folded(to, text, INDENT);
-    }
-    fputs("\nEvery option can be set by an environment name: --top-k is MOXIE_TOP_K; switches take 0 or 1.\n", to);
 }

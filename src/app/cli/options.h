@@ -61,6 +61,9 @@ typedef enum option_id {
     OPT_THREADS,
     OPT_PIN,
     OPT_WEIGHTS,
+    OPT_NAMES,
+    OPT_RAM,
+    OPT_DISK,
     OPT_EXPERTS,
     OPT_EXPERT_SLOTS,
     OPT_EXPERT_POLICY,
@@ -84,7 +87,7 @@ typedef enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_ENVIRONMENT, FROM_
 typedef struct option_value {
     option_source source;
     bool on;          /* switches */
-    int64_t number;   /* whole numbers */
+    int64_t number;   /* whole numbers; bytes */
     double real;      /* other numbers */
     const char *text; /* texts, choices and lists; borrowed from argv or the environment */
     const char *texts[MOX_CLI_LIST]; /* of options that may be given several times */
@@ -100,12 +103,24 @@ typedef struct mox_cli_options {
 
 typedef int mox_cli_command_fn(const mox_cli_options *o); /* returns the exit code */
 
+/* What a text stands for, which shells can complete. */
+typedef enum mox_cli_meaning {
+    MEANS_TEXT,
+    MEANS_FILE,
+    MEANS_FOLDER,
+    MEANS_MODEL, /* a folder, or what `moxie list --names` prints */
+    MEANS_SHAPE, /* of a synthetic model */
+    MEANS_LEVEL, /* of kernels */
+    MEANS_SCRIPT, /* of `moxie completion` */
+} mox_cli_meaning;
+
 typedef struct mox_cli_command {
     const char *name, *summary, *usage;
     mox_cli_command_fn *run;
     unsigned bit;    /* its bit in the table's lists of commands */
     bool takes_dash; /* "-" as an argument means standard input */
     int takes_words; /* arguments that are no options, all of them needed */
+    mox_cli_meaning words[MOX_CLI_WORDS]; /* what they are */
     const char *more; /* paragraphs for its help, or NULL */
 } mox_cli_command;
 
@@ -116,6 +131,12 @@ const mox_cli_command *mox_cli_find_command(const char *name);
 /* Fills o from the environment and argv[0, argc), the words after the command.
  * On a usage error it has been reported and false is returned. */
 bool mox_cli_parse(mox_cli_options *o, const mox_cli_command *c, int argc, char **argv);
+
+/* Changes an option as if it had been given.  text must outlive o where it is kept (texts,
+ * choices, lists).  A usage error has been reported, and o is as before. */
+bool mox_cli_set(mox_cli_options *o, option_id id, const char *text);
+/* As if it had not been given. */
+void mox_cli_unset(mox_cli_options *o, option_id id);
 
 /* The numbers of a list option that was given or has a default; returns how many. */
 int mox_cli_list(const mox_cli_options *o, option_id id, int64_t out[MOX_CLI_LIST]);

@@ -21,6 +21,10 @@ typedef struct mox_cli_progress {
 
 /* Counts tokens; the caller may set other units afterwards. */
 void mox_cli_progress_start(mox_cli_progress *p, const char *what, int64_t total, bool quiet);
+/* Draws the line when it is time even if nothing has been heard by then. */
+void mox_cli_progress_draw_soon(const mox_cli_progress *p);
+/* Counts bytes and tells GB. */
+void mox_cli_progress_start_bytes(mox_cli_progress *p, const char *what, int64_t total, bool quiet);
 /* Fits mox_step_opts.progress. */
 void mox_cli_progress_update(void *progress, int64_t n_done, int64_t n_total);
 void mox_cli_progress_end(mox_cli_progress *p);

@@ -55,6 +55,7 @@ static mox_status compute_prompt(mox_cli_session *s, const mox_cli_prompt *promp
     mox_model_get_info(s->model, &info);
     stats->n_cached = mox_seq_reuse(s->seq, prompt->tokens.ids, prompt->tokens.n);
     mox_cli_progress_start(&progress, "prompt", prompt->tokens.n - stats->n_cached, quiet);
+    mox_cli_progress_draw_soon(&progress);
     if (info.recurrent) status = compute_up_to(s, &prompt->tokens, prompt->n_before, &progress, err);
     if (status == MOX_OK) status = compute_up_to(s, &prompt->tokens, prompt->tokens.n, &progress, err);
     mox_cli_progress_end(&progress);
@@ -126,62 +127,4 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
         stats->n_thinking = mox_turn_thinking_tokens(*turn);
     }
     return status == MOX_OK ? EXIT_OK : mox_cli_fail_running(&err);
-}
-
-/* ---- what it took ---------------------------------------------------------------------------------- */
-
-static double rate(int64_t n, double seconds) { return n > 0 && seconds > 0.0 ? (double)n / seconds : 0.0; }
-
-/* The first token comes with the prompt, so one less was computed afterwards. */
-static double generate_rate(const mox_cli_stats *s) { return rate(s->n_reply - 1, s->generate_s); }
-
-const char *mox_cli_stop_name(mox_stop stop)
-{
-    switch (stop) {
-    case MOX_STOP_CALLS: return "tool_calls";
-    case MOX_STOP_LENGTH: return "length";
-    case MOX_STOP_CANCELLED: return "cancelled";
-    default: return "stop";
-    }
-}
-
-void mox_cli_say_stats(const mox_cli_stats *s)
-{
-    char cached[48] = "";
-    if (s->n_cached > 0) (void)snprintf(cached, sizeof cached, " (cached %lld)", (long long)s->n_cached);
-    char experts[MOX_CLI_DESCRIPTION];
-    mox_cli_describe_experts(&s->experts, s->n_computed + s->n_reply - (s->n_reply > 0), experts);
-    if (s->n_cached + s->n_computed < s->n_prompt)
-        mox_cli_say("prompt %lld of %lld tok %.2fs %.1f t/s%s%s", (long long)(s->n_cached + s->n_computed), (long long)s->n_prompt,
-                    s->prompt_s, rate(s->n_computed, s->prompt_s), cached, experts);
-    else
-        mox_cli_say("prompt %lld tok %.2fs %.1f t/s%s | gen %lld tok %.2fs %.1f t/s | ttft %.2fs%s", (long long)s->n_prompt,
-                    s->prompt_s, rate(s->n_computed, s->prompt_s), cached, (long long)s->n_reply, s->generate_s,
-                    generate_rate(s), s->first_token_s, experts);
-}
-
-void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
-{
-    mox_cli_putf("\"stop_reason\": \"%s\", \"prompt_tokens\": %lld, \"cached_tokens\": %lld, \"generated_tokens\": %lld, "
-                 "\"thinking_tokens\": %lld, \"seed\": %llu",
-                 mox_cli_stop_name(s->stop), (long long)s->n_prompt, (long long)s->n_cached, (long long)s->n_reply,
-                 (long long)s->n_thinking, (unsigned long long)s->seed);
-    const struct {
-        const char *name;
-        double value;
-    } timings[] = {
-        {"load_s", load_s},
-        {"prompt_s", s->prompt_s},
-        {"prompt_tokens_per_s", rate(s->n_computed, s->prompt_s)},
-        {"generate_s", s->generate_s},
-        {"generate_tokens_per_s", generate_rate(s)},
-        {"ttft_s", s->first_token_s},
-    };
-    mox_cli_putf(", \"timings\": {");
-    for (size_t i = 0; i < sizeof timings / sizeof *timings; i++) {
-        mox_cli_putf("%s\"%s\": ", i == 0 ? "" : ", ", timings[i].name);
-        mox_cli_put_json_real(timings[i].value);
-    }
-    mox_cli_putf("}");
-    if (s->experts.n_slots > 0) mox_cli_put_experts_json(&s->experts);
 }

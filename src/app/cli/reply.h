@@ -43,10 +43,4 @@ typedef struct mox_cli_sink {
 int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mox_cli_prompt *prompt,
                   const mox_cli_sink *sink, mox_turn **turn, mox_cli_stats *stats);
 
-/* The line under a reply, on standard error. */
-void mox_cli_say_stats(const mox_cli_stats *s);
-/* ", "-separated fields of a JSON object, without its braces. */
-void mox_cli_put_stats(const mox_cli_stats *s, double load_s);
-const char *mox_cli_stop_name(mox_stop stop);
-
 #endif

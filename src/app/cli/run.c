@@ -10,6 +10,7 @@
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/reply.h"
+#include "app/cli/stats.h"
 #include "app/cli/stop.h"
 #include "app/cli/terminal.h"
 #include "base/alloc.h"

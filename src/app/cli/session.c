@@ -2,13 +2,12 @@
 #include "app/cli/session.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/hub.h"
+#include "app/cli/memory.h"
 #include "app/cli/message.h"
-#include "app/cli/progress.h"
 #include "app/cli/stop.h"
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/machine.h"
-#include "base/size.h"
 #include "moxie/tools.h"
 
 #include <limits.h>
@@ -24,7 +23,7 @@ static bool is_folder(const char *path)
 
 /* The demo model beside the program: in the source tree (build/moxie and
  * models/demo), or where it was installed. */
-static char *find_demo(void)
+char *mox_cli_find_demo(void)
 {
     char program[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -45,31 +44,35 @@ static char *find_demo(void)
 int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o)
 {
     const char *name = o->v[OPT_MODEL].text;
-    s->dir = name ? mox_strdup(name) : find_demo();
-    if (!s->dir) {
-        mox_cli_say("the demo model is not installed; name a model with -m FOLDER");
+    if (name && mox_path_exists(name)) {
+        s->dir = mox_strdup(name);
+        if (s->dir && is_folder(name)) return EXIT_OK;
+        mox_cli_say("%s: no such folder, but a file; -m takes a folder with config.json and *.safetensors", name);
         return EXIT_MODEL;
     }
-    if (is_folder(s->dir)) return EXIT_OK;
-    mox_cli_say("%s: no such folder; -m takes a folder with config.json and *.safetensors", s->dir);
-    return EXIT_MODEL;
+    if (!name || strcmp(name, "demo") == 0) {
+        s->dir = mox_cli_find_demo();
+        if (s->dir) return EXIT_OK;
+        mox_cli_say("the demo model is not installed; name a model with -m FOLDER or -m ORG/NAME");
+        return EXIT_MODEL;
+    }
+    mox_err err;
+    const mox_hub_env env = mox_hub_environment();
+    s->reference = name;
+    return mox_hub_find(&env, name, &s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
-/* What --experts comes to; false, and said, when it contradicts other options. */
-static bool streams(const mox_cli_options *o, bool *out)
+/* A model of the cache that cannot be opened may not have arrived yet. */
+static int fail_opening(const mox_cli_session *s, const mox_err *err)
 {
-    const char *experts = o->v[OPT_EXPERTS].text; /* NULL in commands that do not compute */
-    const bool slots = mox_cli_given(o, OPT_EXPERT_SLOTS), stream = experts && strcmp(experts, "stream") == 0;
-    *out = stream || (slots && strcmp(experts, "auto") == 0);
-    if (slots && !*out) {
-        mox_cli_say("--expert-slots goes with --experts stream, not %s", experts);
-        return false;
-    }
-    if (*out && strcmp(o->v[OPT_WEIGHTS].text, "copy") == 0) {
-        mox_cli_say("--weights copy keeps all experts in memory, so --experts stream has nothing to read");
-        return false;
-    }
-    return true;
+    const mox_hub_rest rest = s->reference ? mox_hub_unfinished(s->dir) : (mox_hub_rest){0};
+    if (rest.n_dangling + rest.n_partial == 0 || (err->status != MOX_E_NOT_FOUND && err->status != MOX_E_FORMAT))
+        return mox_cli_fail_opening(err);
+    mox_err unfinished;
+    (void)mox_fail(&unfinished, err->status,
+                   "the download of %s is unfinished, `hf download %.*s` finishes it: %s", s->reference,
+                   (int)strcspn(s->reference, "@"), s->reference, err->msg);
+    return mox_cli_fail_opening(&unfinished);
 }
 
 static void warn(void *user, const char *sentence)
@@ -85,32 +88,13 @@ int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o)
     const bool copy = weights && strcmp(weights, "copy") == 0;
     const mox_model_opts opts = {.warn = warn, .warn_user = (void *)(uintptr_t)o,
                                  .weights = copy ? MOX_WEIGHTS_COPY : MOX_WEIGHTS_MAP};
-    if (mox_model_open(&s->model, s->dir, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
-    return mox_cli_session_load(s, o);
-}
-
-int mox_cli_session_load(mox_cli_session *s, const mox_cli_options *o)
-{
-    mox_err err;
-    bool stream;
-    if (!streams(o, &stream)) return EXIT_USAGE;
-    if (!stream) return EXIT_OK;
-    mox_inspection report;
-    mox_model_inspect(s->model, &report);
-    mox_cli_progress progress;
-    mox_cli_progress_start(&progress, "loading", report.bytes_total - report.bytes_experts, o->v[OPT_QUIET].on);
-    progress.unit = "GB";
-    progress.rate_unit = "GB/s";
-    progress.per_unit = 1e9;
-    const mox_status status = mox_model_load_dense(s->model, mox_cli_progress_update, &progress, &err);
-    mox_cli_progress_end(&progress);
-    return status == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+    return mox_model_open(&s->model, s->dir, &opts, &err) == MOX_OK ? EXIT_OK : fail_opening(s, &err);
 }
 
 int mox_cli_session_open_tokenizer(mox_cli_session *s)
 {
     mox_err err;
-    return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+    return mox_tokenizer_open(&s->tokenizer, s->dir, &err) == MOX_OK ? EXIT_OK : fail_opening(s, &err);
 }
 
 int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o)
@@ -131,17 +115,7 @@ static void say_scalar(const mox_cli_options *o)
     said = true;
 }
 
-/* Bytes for expert slots: those asked for, else most of what is left once the other weights are there. */
-static int64_t expert_bytes(const mox_cli_options *o, const mox_model *m)
-{
-    bool stream;
-    int64_t bytes;
-    if (!streams(o, &stream) || !stream) return 0;
-    if (!mox_cli_given(o, OPT_EXPERT_SLOTS)) return mox_machine_memory("") / 5 * 4;
-    return mox_mul_i64(o->v[OPT_EXPERT_SLOTS].number, mox_max_i64(mox_model_expert_slot_bytes(m), 1), &bytes) ? bytes : INT64_MAX;
-}
-
-bool mox_cli_context_opts(const mox_cli_options *o, const mox_model *m, int64_t n_ctx, mox_context_opts *out)
+bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
     if (strcmp(o->v[OPT_DEVICE].text, "cpu") != 0) {
         mox_cli_say("--device %s: this build has only the cpu", o->v[OPT_DEVICE].text);
@@ -157,7 +131,6 @@ bool mox_cli_context_opts(const mox_cli_options *o, const mox_model *m, int64_t 
         .fast = o->v[OPT_FAST].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
         .isa = o->v[OPT_ISA].text,
-        .expert_bytes = expert_bytes(o, m),
         .n_readers = (int32_t)o->v[OPT_READERS].number,
         .expert_policy = o->v[OPT_EXPERT_POLICY].text,
         .warn = warn,
@@ -168,14 +141,19 @@ bool mox_cli_context_opts(const mox_cli_options *o, const mox_model *m, int64_t 
 
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx)
 {
-    mox_err err;
     mox_context_opts opts;
-    if (!mox_cli_context_opts(o, s->model, n_ctx, &opts)) return EXIT_USAGE;
-    const int code = mox_cli_session_trace(s, o, &opts);
-    if (code != EXIT_OK) return code;
+    if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
+    int code = mox_cli_session_trace(s, o, &opts);
     /* A trace begins with an empty cache. */
-    if (s->keep_heat && opts.expert_bytes > 0 && !s->trace) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model);
-    if (mox_context_create(&s->context, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (s->keep_heat && !s->trace) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model);
+    if (code == EXIT_OK) code = mox_cli_memory_settle(s, o, &opts, NULL, 0);
+    return code == EXIT_OK ? mox_cli_session_make_context(s, &opts) : code;
+}
+
+int mox_cli_session_make_context(mox_cli_session *s, const mox_context_opts *opts)
+{
+    mox_err err;
+    if (mox_context_create(&s->context, s->model, opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     if (mox_seq_create(&s->seq, s->context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     mox_cli_stop_catch();
     return EXIT_OK;

@@ -14,6 +14,7 @@
 /* Zero-initialise; mox_cli_session_close takes back whatever was opened. */
 typedef struct mox_cli_session {
     char *dir;
+    const char *reference; /* its name in the Hugging Face cache, borrowed; NULL for a folder */
     mox_model *model;
     mox_tokenizer *tokenizer;
     mox_chat *chat;
@@ -24,26 +25,31 @@ typedef struct mox_cli_session {
     mox_cli_heat heat;
 } mox_cli_session;
 
-/* Finds the folder.  The others need it first. */
+/* The folder of the demo model (mox_free), or NULL. */
+char *mox_cli_find_demo(void);
+
+/* Finds the folder: -m's path, its reference (hub.h) or "demo", or without -m the demo
+ * model.  The others need it first. */
 int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_model(mox_cli_session *s, const mox_cli_options *o);
-/* Part of it: with --experts stream, the weights that are no experts come into memory. */
-int mox_cli_session_load(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_tokenizer(mox_cli_session *s);
 /* Needs the tokenizer. */
 int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o);
-/* One sequence of n_ctx positions (0: the library's choice) with the options'
- * settings; signals ask first from here on. */
+/* One sequence of n_ctx positions (0: the library's choice) with the options' settings,
+ * inside the memory budget (app/cli/memory.h); signals ask first from here on. */
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx);
-/* With --trace, what a context of these settings is asked for goes to the file. */
+/* Its second half: with settings whose memory is settled. */
+int mox_cli_session_make_context(mox_cli_session *s, const mox_context_opts *opts);
+/* With --trace, what a context of these settings is asked for goes to the file.  Before the memory is settled. */
 int mox_cli_session_trace(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *opts);
 /* After the last step: completes what is kept of the run in files, or drops it when the run failed (code), and
  * closes; returns the exit code. */
 int mox_cli_session_end(mox_cli_session *s, int code);
 void mox_cli_session_close(mox_cli_session *s);
 
-/* The options' settings for a context of the model; false, and said, when there is no such device. */
-bool mox_cli_context_opts(const mox_cli_options *o, const mox_model *m, int64_t n_ctx, mox_context_opts *out);
+/* The options' settings for a context, but for what depends on the memory; false, and said,
+ * when there is no such device. */
+bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out);
 
 /* Appends the ids of text, with --special in force. */
 int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, const char *text, size_t n,

@@ -28,7 +28,8 @@ bool mox_cli_settings_read(mox_cli_settings *s, const mox_cli_options *o, const 
     mox_generation g;
     mox_model_get_generation(m, &g);
     const bool on = o->v[OPT_THINK].on, off = o->v[OPT_NO_THINK].on;
-    if (on && off) {
+    const bool on_stronger = o->v[OPT_THINK].source > o->v[OPT_NO_THINK].source; /* options beat the environment */
+    if (on && off && o->v[OPT_THINK].source == o->v[OPT_NO_THINK].source) {
         mox_cli_say("--think and --no-think contradict each other; give one of them");
         return false;
     }
@@ -45,7 +46,7 @@ bool mox_cli_settings_read(mox_cli_settings *s, const mox_cli_options *o, const 
         },
         .fixed_seed = mox_cli_given(o, OPT_SEED),
         .max_tokens = mox_cli_given(o, OPT_MAX_TOKENS) ? o->v[OPT_MAX_TOKENS].number : -1,
-        .think = on ? MOX_THINK_ON : off ? MOX_THINK_OFF : MOX_THINK_DEFAULT,
+        .think = on && (!off || on_stronger) ? MOX_THINK_ON : off ? MOX_THINK_OFF : MOX_THINK_DEFAULT,
         .think_budget = mox_cli_given(o, OPT_THINK_BUDGET) ? o->v[OPT_THINK_BUDGET].number : -1,
         .stops = o->v[OPT_STOP].texts,
         .n_stops = o->v[OPT_STOP].n_texts,

@@ -2,22 +2,41 @@
 #include "app/cli/stop.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/tty.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 static mox_cancel flag;
 static volatile sig_atomic_t asked;
+static int waker[2] = {-1, -1}; /* a pipe */
+
+int mox_cli_stop_waker(void) { return waker[0]; }
+
+void mox_cli_stop_wake(void)
+{
+    const int before = errno;
+    const ssize_t n = write(waker[1], "", 1);
+    (void)n; /* a pipe that is full wakes as well */
+    errno = before;
+}
 
 static void on_signal(int number)
 {
-    if (asked) _exit(EXIT_SIGNAL + number);
+    if (asked) {
+        mox_cli_tty_restore();
+        _exit(EXIT_SIGNAL + number);
+    }
     asked = number;
     mox_cancel_raise(&flag);
+    mox_cli_stop_wake();
 }
 
 void mox_cli_stop_catch(void)
 {
+    if (waker[0] < 0 && pipe2(waker, O_CLOEXEC | O_NONBLOCK) != 0) waker[0] = waker[1] = -1;
     /* no SA_RESTART: a read that waits for input returns and sees the flag */
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
@@ -29,3 +48,9 @@ void mox_cli_stop_catch(void)
 
 mox_cancel *mox_cli_stop_flag(void) { return &flag; }
 int mox_cli_stop_signal(void) { return asked; }
+
+void mox_cli_stop_forget(void)
+{
+    flag.raised = 0;
+    asked = 0;
+}

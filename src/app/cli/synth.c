@@ -8,10 +8,7 @@
 
 mox_synth_opts mox_cli_synth_opts(const mox_cli_options *o, mox_cli_progress *progress, const char *what, int64_t bytes)
 {
-    mox_cli_progress_start(progress, what, bytes, o->v[OPT_QUIET].on);
-    progress->unit = "GB";
-    progress->rate_unit = "GB/s";
-    progress->per_unit = 1e9;
+    mox_cli_progress_start_bytes(progress, what, bytes, o->v[OPT_QUIET].on);
     return (mox_synth_opts){.seed = (uint64_t)o->v[OPT_SYNTH_SEED].number, .router_skew = o->v[OPT_SKEW].real,
                             .cancel = mox_cli_stop_flag(), .progress = mox_cli_progress_update, .progress_user = progress};
 }

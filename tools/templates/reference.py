@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""template_reference.py -- chat templates as the reference renders them: Jinja2 with the
+"""tools/templates/reference.py -- chat templates as the reference renders them: Jinja2 with the
 settings of the library that model templates are written for.
 
-template_reference.py write                 writes the cases of tests/data/templates
-template_reference.py check                 compares those files with what would be written
-template_reference.py random EXE N [SEED]   N random templates through EXE (template_cases)
+reference.py write                 writes the cases of tests/data/templates
+reference.py check                 compares those files with what would be written
+reference.py random EXE N [SEED]   N random templates through EXE (template_cases)
 
 Without Jinja2 nothing is compared, and the last line says so."""
 import datetime
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-DATA = Path(__file__).resolve().parent.parent / "data" / "templates"
+DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data" / "templates"
 
 try:
     import jinja2
@@ -101,11 +101,11 @@ def case(name, template, variables):
 
 
 def files():
-    import template_conversations
-    import template_table
+    import conversations
+    import small
     cases = [case(f"{i}", template, variables)
-             for i, (template, variables) in enumerate(template_table.CASES)]
-    return {"small.json": cases, **template_conversations.files(DATA, render)}
+             for i, (template, variables) in enumerate(small.CASES)]
+    return {"small.json": cases, **conversations.files(DATA, render)}
 
 
 def text_of(cases):
@@ -123,10 +123,10 @@ def check():
 
 
 def random_cases(exe, count, seed):
-    import template_random
+    import random_templates
     cases = []
     for i in range(count):
-        template, variables = template_random.make(seed * 1000003 + i)
+        template, variables = random_templates.make(seed * 1000003 + i)
         cases.append(case(f"seed {seed} number {i}", template, variables))
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         f.write(text_of(cases))

@@ -1,4 +1,4 @@
-"""template_random.py -- random small templates from a grammar, with variables.
+"""random_templates.py -- random small templates from a grammar, with variables.
 
 Expressions are made by the type they should have, so that most of them mean something;
 now and then one of any type is put in, and blanks and signs around tags are arbitrary."""

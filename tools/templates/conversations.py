@@ -1,4 +1,4 @@
-"""template_conversations.py -- conversations of every shape, for real templates.
+"""conversations.py -- conversations of every shape, for real templates.
 
 To know which bytes are a user's, a conversation is rendered twice: as it is, and with
 every letter of its free texts moved on by one.  Bytes that differ are the user's."""

@@ -1,4 +1,4 @@
-"""template_table.py -- small templates, one behaviour each.  A case is given the variables
+"""small.py -- small templates, one behaviour each.  A case is given the variables
 of VARS that it mentions."""
 import re
 

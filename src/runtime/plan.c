@@ -1,0 +1,263 @@
+/* runtime/plan.c -- what a run would take of the memory, and whether that fits.
+ *
+ * Every size comes from the code that later reserves it: contexts measure themselves
+ * (runtime/context.c), dense weights and slots are counted where they are loaded and placed.
+ * The heap that is in use when the plan is made (tokenizer, template, headers) is counted
+ * as it is; what cannot be counted has the constants below.
+ *
+ * Memory that the process has already is part of what it may have: a plan that is made
+ * again when everything is loaded comes to the same result.
+ *
+ * A plan is a way of having the experts and a size of batches.  Ways are tried from the
+ * fastest to the smallest, and in each of them batches are halved until it fits, so the
+ * smallest budget is simply the total of the smallest plan.  The length of the context
+ * is never changed. */
+#include "runtime/plan.h"
+
+#include "base/alloc.h"
+#include "base/machine.h"
+#include "base/size.h"
+#include "model/dense_load.h"
+#include "runtime/context.h"
+#include "runtime/expert_stream.h"
+
+/* Measured on x86-64 as the resident memory of `eval` with full batches and contexts, less
+ * everything that is counted: at most 4.6 MB for the program; 80 to 130 KiB for a thread of
+ * the pool, the most with the widest kernels; 12 KiB for a thread that reads. */
+enum {
+    FILE_PAGE = 4096,
+    PROGRAM_BYTES = 8 << 20, /* code and data of the program and its libraries, stack, texts, slack of the heap */
+    THREAD_BYTES = 192 << 10,
+    READER_BYTES = 32 << 10,
+    READERS_DEFAULT = 8,
+    SAMPLER_BYTES = 20, /* per id of the vocabulary: logits, candidates, counts */
+};
+
+typedef struct planner {
+    const mox_model *m;
+    const mox_plan_opts *o;
+    mox_context_opts contexts[2];
+    int n_contexts;
+    int64_t mapped_bytes, dense_bytes, expert_bytes, slot_bytes, fixed_bytes;
+    int64_t smallest_batch;
+    mox_err *err;
+} planner;
+
+/* Saturates: what is that large fits nowhere. */
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
+}
+
+/* ---- sizes ---- */
+
+static int64_t threads_of(const mox_context_opts *o) { return o->n_threads > 0 ? o->n_threads : mox_machine_threads(); }
+
+static mox_status measure_weights(planner *l, mox_plan *p)
+{
+    const mox_model *m = l->m;
+    for (int32_t i = 0; i < m->tensors.n_files; i++)
+        l->mapped_bytes = plus(l->mapped_bytes, mox_ceil_div(m->tensors.files[i].size, FILE_PAGE) * FILE_PAGE);
+    MOX_TRY(mox_dense_bytes(m, &l->dense_bytes, l->err));
+    l->expert_bytes = m->report.bytes_experts;
+    l->slot_bytes = mox_model_expert_slot_bytes(m);
+    p->n_layers_moe = m->report.n_layers_moe;
+    p->n_experts = m->report.n_layers_moe * m->report.n_experts;
+    p->n_experts_active = m->report.n_layers_moe * m->report.n_experts_active;
+    p->expert_bytes_all = l->expert_bytes;
+    p->copy_bytes = m->residency.copy ? l->mapped_bytes : 0;
+    mox_work_token(m, &p->token_bytes, &p->token_macs);
+    return MOX_OK;
+}
+
+/* What does not depend on the way of having experts or on the batch. */
+static void measure_fixed(planner *l)
+{
+    int64_t bytes = plus(PROGRAM_BYTES + mox_alloc_live(), mox_max_i64(l->o->extra_bytes, 0));
+    bytes = plus(bytes, SAMPLER_BYTES * l->m->dims.n_vocab);
+    for (int i = 0; i < l->n_contexts; i++) bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES);
+    l->fixed_bytes = bytes;
+}
+
+/* Of threads that read experts, in all contexts. */
+static int64_t reader_bytes(const planner *l)
+{
+    int64_t n = 0;
+    for (int i = 0; i < l->n_contexts; i++) n += l->contexts[i].n_readers > 0 ? l->contexts[i].n_readers : READERS_DEFAULT;
+    return n * READER_BYTES;
+}
+
+/* ---- one way, one size of batches ---- */
+
+static void add_up(mox_plan *p)
+{
+    const int64_t parts[] = {p->dense_bytes, p->experts_bytes, p->copy_bytes, p->cache_bytes, p->activation_bytes, p->other_bytes};
+    p->total = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) p->total = plus(p->total, parts[i]);
+}
+
+/* Of n slots in each context. */
+static mox_status measure_slots(const planner *l, int64_t n, int64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < l->n_contexts; i++) {
+        int64_t bytes;
+        MOX_TRY(mox_expert_stream_measure(l->m, n * l->slot_bytes, l->contexts[i].expert_policy, &bytes, l->err));
+        *out = plus(*out, bytes);
+    }
+    return MOX_OK;
+}
+
+/* As many slots as were asked for, or as fit what the rest of p leaves of the budget, and
+ * at least one. */
+static mox_status add_slots(const planner *l, mox_plan *p)
+{
+    const int64_t room = p->budget - mox_min_i64(p->total, p->budget), all_slots = l->n_contexts * l->slot_bytes;
+    int64_t n = mox_min_i64(l->o->n_slots > 0 ? l->o->n_slots : room / all_slots, p->n_experts), bytes;
+    for (;; n -= mox_ceil_div(bytes - room, all_slots)) { /* tables take memory beside the slots */
+        n = mox_max_i64(n, 1);
+        MOX_TRY(measure_slots(l, n, &bytes));
+        if (n == 1 || bytes <= room || l->o->n_slots > 0) break;
+    }
+    p->slot_bytes = l->slot_bytes;
+    p->n_slots = n;
+    p->experts_bytes = bytes;
+    return MOX_OK;
+}
+
+static mox_status try_batch(const planner *l, mox_plan *p, mox_experts experts, int64_t n_batch)
+{
+    p->experts = experts;
+    p->n_batch = n_batch;
+    p->other_bytes = l->fixed_bytes;
+    p->dense_bytes = p->experts_bytes = p->cache_bytes = p->activation_bytes = p->slot_bytes = p->n_slots = 0;
+    for (int i = 0; i < l->n_contexts; i++) {
+        mox_context_opts o = l->contexts[i];
+        mox_context_sizes s;
+        o.n_batch = (int32_t)n_batch;
+        MOX_TRY(mox_context_measure(l->m, &o, &s, l->err));
+        p->cache_bytes = plus(p->cache_bytes, s.cache_bytes);
+        p->activation_bytes = plus(p->activation_bytes, s.step_bytes);
+        p->other_bytes = plus(p->other_bytes, s.small_bytes);
+        if (i == 0) p->n_ctx = s.n_ctx;
+    }
+    if (experts == MOX_EXPERTS_RESIDENT) {
+        p->experts_bytes = l->expert_bytes;
+        p->dense_bytes = l->mapped_bytes - l->expert_bytes;
+    } else if (experts == MOX_EXPERTS_STREAM) {
+        p->dense_bytes = l->dense_bytes;
+        p->other_bytes = plus(p->other_bytes, reader_bytes(l));
+        add_up(p);
+        MOX_TRY(add_slots(l, p));
+    }
+    add_up(p);
+    p->fits = p->total <= p->budget;
+    return MOX_OK;
+}
+
+/* With fewer slots than this, one set of experts cannot load while another computes. */
+static int64_t wanted_slots(const planner *l, const mox_plan *p)
+{
+    return mox_min_i64(l->o->n_slots > 0 ? 1 : 2 * l->m->report.n_experts_active, p->n_experts);
+}
+
+/* One way with the largest batch that fits, or the smallest there is. */
+static mox_status try_way(const planner *l, mox_plan *p, mox_experts experts)
+{
+    for (int64_t n = p->n_batch_wanted;; n = mox_max_i64(n / 2, l->smallest_batch)) {
+        MOX_TRY(try_batch(l, p, experts, n));
+        const bool good = p->fits && (experts != MOX_EXPERTS_STREAM || p->n_slots >= wanted_slots(l, p));
+        if (good || n == l->smallest_batch) return MOX_OK;
+    }
+}
+
+/* ---- the choice ---- */
+
+/* Why experts cannot be streamed, or NULL. */
+static const char *no_stream(const planner *l, const mox_plan *p)
+{
+    const mox_model *m = l->m;
+    if (p->n_experts == 0) return "this model has no routed experts that could be streamed";
+    if (m->residency.copy) return "weights that are copied as a whole cannot be streamed as well";
+    for (int32_t i = 0; i < m->tensors.n_files && !m->shape_only; i++)
+        if (m->tensors.files[i].fd < 0) return "a model that was made in memory has no file that experts could be read from";
+    return NULL;
+}
+
+/* The ways that the options and the model leave, fastest first. */
+static mox_status list_ways(const planner *l, const mox_plan *p, mox_experts out[2], int *n)
+{
+    mox_experts asked = l->o->experts;
+    const char *problem = no_stream(l, p);
+    *n = 0;
+    if (asked < MOX_EXPERTS_AUTO || asked > MOX_EXPERTS_MMAP)
+        return mox_fail(l->err, MOX_E_ARG, "experts: %d is no way of having them", (int)asked);
+    if (asked == MOX_EXPERTS_AUTO && (l->o->n_slots > 0 || l->m->dense_only)) asked = MOX_EXPERTS_STREAM;
+    if (asked != MOX_EXPERTS_STREAM && (l->o->n_slots > 0 || l->m->dense_only))
+        return mox_fail(l->err, MOX_E_ARG, "slots are for experts that are streamed");
+    if (asked == MOX_EXPERTS_STREAM && problem) return mox_fail(l->err, MOX_E_ARG, "%s", problem);
+    if (asked != MOX_EXPERTS_AUTO) {
+        out[(*n)++] = asked;
+        return MOX_OK;
+    }
+    out[(*n)++] = MOX_EXPERTS_RESIDENT;
+    if (!problem) out[(*n)++] = MOX_EXPERTS_STREAM;
+    return MOX_OK;
+}
+
+static mox_status choose(const planner *l, mox_plan *p)
+{
+    mox_experts ways[2];
+    int n;
+    MOX_TRY(list_ways(l, p, ways, &n));
+    mox_plan best = {0}, least = {0};
+    for (int i = 0; i < n; i++) {
+        mox_plan tried = *p;
+        MOX_TRY(try_way(l, &tried, ways[i]));
+        if (tried.fits && !best.fits) best = tried;
+        tried = *p;
+        tried.budget = 0; /* leaves no room for more than one slot */
+        MOX_TRY(try_batch(l, &tried, ways[i], l->smallest_batch));
+        if (i == 0 || tried.total < least.total) least = tried;
+    }
+    const int64_t budget = p->budget;
+    *p = best.fits ? best : least;
+    p->budget = budget;
+    p->least_budget = least.total;
+    return MOX_OK;
+}
+
+/* Batches as asked for; no context has fewer rows in one than it has sequences. */
+static mox_status begin(planner *l, mox_plan *p)
+{
+    l->smallest_batch = 1;
+    for (int i = 0; i < l->n_contexts; i++) {
+        mox_context_sizes s;
+        MOX_TRY(mox_context_measure(l->m, &l->contexts[i], &s, l->err));
+        l->smallest_batch = mox_max_i64(l->smallest_batch, s.n_seqs);
+        p->n_batch_wanted = mox_max_i64(p->n_batch_wanted, s.n_batch);
+    }
+    return measure_weights(l, p);
+}
+
+mox_status mox_plan_make_at(const char *root, mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err)
+{
+    *out = (mox_plan){.available = plus(mox_machine_memory(root), mox_machine_own(root))};
+    if (opts->ram_bytes < 0 || opts->n_slots < 0) return mox_fail(err, MOX_E_ARG, "a budget of %lld bytes and %lld slots: neither can be negative",
+                        (long long)opts->ram_bytes, (long long)opts->n_slots);
+    planner l = {.m = m, .o = opts, .err = err};
+    if (opts->context) l.contexts[0] = *opts->context;
+    l.n_contexts = 1;
+    if (opts->second) l.contexts[l.n_contexts++] = *opts->second;
+    if (opts->ram_bytes > 0) out->budget = opts->ram_bytes;
+    else out->budget = out->available == INT64_MAX ? INT64_MAX : out->available / 10 * 8;
+    MOX_TRY(begin(&l, out));
+    measure_fixed(&l);
+    return choose(&l, out);
+}
+
+mox_status mox_plan_make(mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err)
+{
+    return mox_plan_make_at("", out, m, opts, err);
+}

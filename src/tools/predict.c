@@ -1,0 +1,126 @@
+/* tools/predict.c -- from a plan and the speeds of a machine to rates of tokens.
+ *
+ * Experts are asked for layer by layer, again and again.  With p_i the chance that a step
+ * (one token, or a batch) needs expert i of a layer, m steps need
+ *
+ *     sum over all experts of 1 - (1 - p_i)^m
+ *
+ * different ones on average.  Where the least recently used one gives way, an expert that
+ * was last needed m steps ago is found if no more than the slots were needed since.  Their
+ * number varies like a sum of independent choices, less what is certain: that a step needs
+ * so many of a layer.  When not even one step fits, everything of a layer is gone when its
+ * turn comes again, and nothing is found.
+ *
+ * Refuses nothing: what is not known is 0. */
+#include "moxie/tools.h"
+
+#include <math.h>
+
+enum { MOST_EXPERTS = 1 << 16, MOST_STEPS = 1 << 15, ROUNDS = 100 };
+
+/* Chances of the experts of one layer, by rank. */
+typedef struct popularity {
+    double zipf, scale; /* chance of rank i: 1 - exp(-scale / i^zipf) */
+    int64_t n;
+} popularity;
+
+static double chance(const popularity *q, int64_t rank, double tokens)
+{
+    return -expm1(-q->scale * tokens * pow((double)rank, -q->zipf)); /* of being needed by any of the tokens */
+}
+
+static double sum_chances(const popularity *q, double tokens)
+{
+    double sum = 0.0;
+    for (int64_t i = 1; i <= q->n; i++) sum += chance(q, i, tokens);
+    return sum;
+}
+
+/* The x in [low, high] where f grows past y. */
+static double solve(double (*f)(const popularity *q, double x), const popularity *q, double y, double low, double high)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        const double x = 0.5 * (low + high);
+        if (f(q, x) < y) low = x;
+        else high = x;
+    }
+    return 0.5 * (low + high);
+}
+
+/* Every token needs k of n experts, drawn without putting back: the scale that makes the
+ * chances add up to k. */
+static popularity popularity_of(int64_t n, int64_t k, double zipf)
+{
+    popularity q = {.zipf = zipf, .scale = 1.0, .n = n};
+    if (k >= n) q.scale = INFINITY;
+    else q.scale = solve(sum_chances, &q, (double)k, 0.0, 1e3 * pow((double)n, zipf));
+    return q;
+}
+
+/* Of the experts of one layer, what m steps need and what was needed m steps ago and not
+ * since, both on average; *variance: of the former. */
+static void window(const popularity *q, double tokens, int64_t m, double *needed, double *variance, double *returning)
+{
+    double sum = 0.0, spread = 0.0, shared = 0.0, single = 0.0, back = 0.0;
+    for (int64_t i = 1; i <= q->n; i++) {
+        const double p = chance(q, i, tokens), missed = 1.0 - chance(q, i, (double)m * tokens);
+        const double missed_since = 1.0 - chance(q, i, (double)(m - 1) * tokens);
+        sum += 1.0 - missed;
+        spread += missed * (1.0 - missed);
+        shared += p * missed;
+        single += p * (1.0 - p);
+        back += p * p * missed_since;
+    }
+    *needed = sum;
+    *variance = single > 0.0 ? fmax(0.0, spread - (double)m * shared * shared / single) : 0.0;
+    *returning = back;
+}
+
+/* Of what steps of so many tokens need, the part that is found in slots for all layers;
+ * *needed: experts that a step needs in one layer. */
+static double hits(const popularity *q, double slots, double layers, double tokens, double *needed)
+{
+    double found = 0.0;
+    *needed = sum_chances(q, tokens);
+    if (slots >= layers * (double)q->n) return 1.0;
+    for (int64_t m = 1; m <= MOST_STEPS; m++) {
+        double mean, variance, returning;
+        window(q, tokens, m, &mean, &variance, &returning);
+        const double room = slots + 0.5 - layers * mean, deviation = sqrt(layers * variance);
+        const double fits = deviation > 0.0 ? 0.5 * erfc(-room / (deviation * sqrt(2.0))) : room > 0.0;
+        found += fits * returning;
+        if (fits < 1e-6) break;
+    }
+    return found / *needed;
+}
+
+/* Seconds that a step of so many tokens takes; *disk: bytes that it reads there. */
+static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double tokens, double *hit_rate, double *disk)
+{
+    const double layers = (double)p->n_layers_moe;
+    double bytes = (double)p->token_bytes, needed = 0.0;
+    *hit_rate = 1.0;
+    *disk = 0.0;
+    if (p->n_experts > 0 && p->n_experts / p->n_layers_moe <= MOST_EXPERTS) {
+        const double each = (double)p->expert_bytes_all / (double)p->n_experts;
+        const popularity q =
+            popularity_of(p->n_experts / p->n_layers_moe, p->n_experts_active / p->n_layers_moe, m->zipf);
+        const double slots = (double)(p->experts == MOX_EXPERTS_STREAM ? p->n_slots : p->n_experts);
+        *hit_rate = hits(&q, slots, layers, tokens, &needed);
+        *disk = layers * needed * (1.0 - *hit_rate) * (double)p->slot_bytes;
+        bytes += layers * needed * each;
+    }
+    const double reading = bytes / m->read_bytes_per_s, multiplying = tokens * (double)p->token_macs / m->macs_per_s;
+    return fmax(reading, multiplying) + (*disk > 0.0 ? *disk / m->disk_bytes_per_s : 0.0);
+}
+
+void mox_plan_predict(const mox_plan *p, const mox_plan_machine *m, mox_plan_speed *out)
+{
+    double hit_rate, disk;
+    *out = (mox_plan_speed){0};
+    if (p->experts == MOX_EXPERTS_MMAP) return; /* the system decides */
+    const double batch = (double)p->n_batch, prefill = batch / step_seconds(p, m, batch, &hit_rate, &disk);
+    out->prefill_per_s = isfinite(prefill) ? prefill : 0.0;
+    const double decode = 1.0 / step_seconds(p, m, 1.0, &out->hit_rate, &out->disk_bytes_per_token);
+    out->decode_per_s = isfinite(decode) ? decode : 0.0;
+}

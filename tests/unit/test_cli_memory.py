@@ -1,0 +1,141 @@
+"""Memory budgets from outside: what a run takes, and what `moxie plan` says of it.
+
+usage: test_cli_memory.py PROGRAM DEMO_MODEL [unittest arguments]
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+from cli_kit import DEMO, Case, moxie, spawn
+
+
+def peak_bytes(*args):
+    """The most memory that a run has, as its parent sees it every 10 ms, and its exit code."""
+    child = spawn(*args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    most = 0
+    while child.poll() is None:
+        try:
+            with open("/proc/%d/statm" % child.pid) as f:
+                most = max(most, int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE"))
+        except (OSError, IndexError):  # it has just ended
+            pass
+        time.sleep(0.01)
+    return most, child.returncode
+
+
+class Memory(Case):
+    TEXT = "Once there was a girl who liked to read. " * 120  # more than a context of 1024
+    PROGRAM_BYTES = 8 << 20  # of the plan: for all that cannot be counted
+    SANITIZED = b"sanitizers none" not in moxie("version").stdout  # which take memory of their own
+
+    def models(self):
+        data = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "models")
+        return [DEMO] + [os.path.join(data, name) for name in ("demo-qwen3-moe", "demo-deepseek-v3", "demo-qwen3")]
+
+    def plan(self, *args):
+        return json.loads(self.good(moxie("plan", "--json", "--disk", "1", *args)))
+
+    def test_sizes(self):
+        for bad in ("12", "G", "", "1.5.5G", "-1G", "1e3G", " 1G", "1G ", "12GB", "0x1G", "1K", "99999999T", "1111111111111G"):
+            self.says(moxie("plan", "-m", DEMO, "--ram", bad), 2, "--ram", "12G, 1.5G or 512M", "'%s'" % bad)
+        for text, bytes_ in (("64M", 64 << 20), ("1.5G", 3 << 29), ("2g", 2 << 30), ("0.25T", 1 << 38), (".5G", 1 << 29),
+                             ("70000K", 70000 << 10)):
+            self.assertEqual(self.plan("-m", DEMO, "--ram", text)["budget"], bytes_)
+        r = moxie("plan", "-m", DEMO, "--json", "--disk", "1", env={"MOXIE_RAM": "80M"})
+        self.assertEqual(json.loads(self.good(r))["budget"], 80 << 20)
+        self.says(moxie("run", "-p", "x", env={"MOXIE_RAM": "lots"}), 2, "MOXIE_RAM", "'lots'")
+
+    def test_what_does_not_fit_is_refused_with_what_would(self):
+        ids = self.path("ids", b"1 2 3")
+        for args in (["run", "--raw", "-p", "x", "-n", "2", "--temp", "0"], ["eval", "-p", "one two three"],
+                     ["logits", "--tokens", ids, "--out", self.path("out")], ["plan", "--disk", "1"],
+                     ["eval", "-p", "one two three", "--against", "exact"],
+                     ["run", "--raw", "-p", "x", "-n", "2", "--experts", "stream"]):
+            r = moxie(*args, "-m", DEMO, "--ram", "3M", "-q")
+            self.says(r, 4, "--ram 3M", "a context of 3 tokens" if args[0] == "logits" else "a context of 4096 tokens")
+            least = re.search(rb"at least --ram (\S+)", r.stderr).group(1).decode()
+            self.good(moxie(*args, "-m", DEMO, "--ram", least, "-q"))
+            self.assertEqual(moxie(*args, "-m", DEMO, "--ram", "%dM" % (int(least[:-1]) - 1), "-q").returncode, 4)
+        r = moxie("plan", "-m", DEMO, "--ram", "3M", "--json")
+        self.assertEqual((r.returncode, json.loads(r.stdout)["fits"]), (4, False))
+        self.assertGreater(json.loads(r.stdout)["least_budget"], 3 << 20)
+
+    def test_a_context_is_never_shortened(self):
+        small, large = (self.plan("-m", DEMO, "-c", c, "--ram", "300M") for c in ("256", "4096"))
+        self.assertEqual((small["n_ctx"], large["n_ctx"]), (256, 4096))
+        self.assertLess(small["cache_bytes"], large["cache_bytes"])
+        self.says(moxie("run", "--raw", "-p", "x", "-m", DEMO, "-c", "4096", "--ram", "%dM" % (small["least_budget"] >> 20), "-q"), 4)
+
+    def test_changes_are_said(self):
+        least = self.plan("-m", DEMO)["least_budget"]
+        args = ["run", "-m", DEMO, "--raw", "-p", "Once there was", "-n", "8", "--temp", "0"]
+        small = moxie(*args, "--ram", "%dM" % ((least >> 20) + 1))
+        self.assertIn(b"tokens at a time instead of 512", small.stderr)
+        self.assertEqual(self.good(small), self.good(moxie(*args)))
+        self.assertIn(b"more than the", moxie(*args, "--ram", "900T").stderr)
+        stream = moxie(*args, "--experts", "stream", "--ram", "40M")
+        self.assertEqual(self.good(stream), self.good(moxie(*args)))
+        self.says(moxie(*args, "--expert-slots", "3", "--experts", "mmap"), 2, "--expert-slots")
+        self.says(moxie(*args, "--experts", "stream", "--weights", "copy"), 2, "--weights copy")
+
+    def test_a_run_stays_inside_its_plan(self):
+        """Never above the budget; and of what is planned, all but the fixed part is used, to 15 %."""
+        if self.SANITIZED:
+            self.skipTest("sanitizers take memory of their own")
+        text = self.path("text", self.TEXT.encode())
+        for model in self.models():
+            for args in ([], ["--experts", "stream"], ["--exact", "-t", "5"], ["--ram", "tight"], ["--experts", "stream", "--ram", "tight"]):
+                if model.endswith("demo-qwen3") and "stream" in args or model != DEMO and "--exact" in args:
+                    continue
+                args = ["-m", model, "-c", "1024", *args]
+                if "tight" in args:
+                    free = [a for a in args if a not in ("--ram", "tight")]
+                    args[args.index("tight")] = "%dM" % ((self.plan(*free)["least_budget"] >> 20) + 2)
+                plan = self.plan(*args)
+                budget = min(plan["total"], plan["budget"])
+                most, code = peak_bytes("eval", *args, "-q", "-f", text)
+                with self.subTest(args=args, total=plan["total"], most=most):
+                    self.assertEqual(code, 0)
+                    self.assertLessEqual(most, budget)
+                    self.assertLessEqual(plan["total"], 1.15 * most + self.PROGRAM_BYTES)
+
+
+class Plan(Case):
+    def test_shapes_need_no_files(self):
+        for name, ram in (("qwen3-30b-a3b", "8G"), ("qwen3-235b-a22b", "32G"), ("qwen3-next-80b-a3b", "16G"),
+                          ("Qwen3.5-35B-A3B", "8G"), ("qwen3.5-397b-a17b", "32G"), ("deepseek-v3", "64G")):
+            o = json.loads(self.good(moxie("plan", "--synthetic", name, "--ram", ram, "--disk", "3", "--json")))
+            self.assertEqual((o["experts"], o["fits"]), ("stream", True))
+            self.assertLessEqual(o["total"], o["budget"])
+            self.assertGreater(o["total"] + o["slot_bytes"] * 1.01, o["budget"])  # as many slots as fit
+            alike, zipf = o["routing"]
+            self.assertLessEqual(alike["hit_rate"], zipf["hit_rate"])
+            self.assertGreater(alike["decode_tokens_per_s"], 0)
+        o = json.loads(self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--ram", "8G", "--json")))
+        self.assertEqual((o["disk_bytes_per_s"], o["routing"][0]["decode_tokens_per_s"]), (None, None))
+        self.assertIn(b"unknown", self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--ram", "8G")))
+
+    def test_pages(self):
+        page = self.good(moxie("plan", "-m", DEMO)).decode()
+        for word in ("experts resident", "dense weights", "all 128", "cache", "activations", "other", "total", "budget", "decode"):
+            self.assertIn(word, page)
+        page = self.good(moxie("plan", "-m", DEMO, "--experts", "stream", "--expert-slots", "20",
+                               env={"XDG_CACHE_HOME": self.dir})).decode()
+        self.assertIn("20 of 128 experts", page)
+        self.assertIn("a disk of ", page)
+        self.assertIn("not counted", self.good(moxie("plan", "-m", DEMO, "--experts", "mmap")).decode())
+
+    def test_refusals(self):
+        self.says(moxie("plan", "-m", DEMO, "--synthetic", "deepseek-v3"), 2, "--synthetic")
+        self.says(moxie("plan", "-m", DEMO, "--weights", "copy", "--experts", "stream", "--disk", "1"), 2, "copied")
+        self.says(moxie("plan", "--synthetic", "gpt"), 2, "deepseek-v3")
+        self.says(moxie("plan", "--synthetic", "deepseek-v3", "--ram", "8G"), 4, "--ram 8G", "4096 tokens", "at least --ram 9.")
+        self.says(moxie("plan", "-m", DEMO, "--disk", "0"), 2, "--disk")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,188 @@
+/* tests/unit/test_disk.c -- the probe of the disk finds what a made-up disk is best at, and
+ * the program measures once and then remembers, whatever happens to its file. */
+#include "app/cli/disk.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "tools/disk_probe.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SIZE = 8 << 20, READ = 60000 };
+static const double read_s = 0.005;
+
+static mox_file make_file(const char *path)
+{
+    mox_file file;
+    mox_err err;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(ftruncate(fileno(f), SIZE), 0);
+    assert_int_equal(fclose(f), 0);
+    if (mox_file_open(&file, path, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return file;
+}
+
+static void remove_file(mox_file *f)
+{
+    (void)unlink(f->path);
+    mox_file_close(f);
+}
+
+/* A disk that takes its time for each read and serves any number of them at once; and reads
+ * of it. */
+static atomic_int n_reads;
+static int slow(void *user, const char *path, const char *what)
+{
+    (void)user, (void)path;
+    if (strcmp(what, "read") != 0) return 0;
+    atomic_fetch_add(&n_reads, 1);
+    (void)usleep((useconds_t)(read_s * 1e6));
+    return 0;
+}
+
+static void parallel_disk_wants_threads(void **state)
+{
+    (void)state;
+    mox_file f = make_file("disk-probe.bin");
+    mox_disk_speed s;
+    mox_err err;
+    mox_io_set_hook(slow, NULL);
+    const double start = mox_clock_now();
+    const mox_status status = mox_disk_probe_files(&f, 1, READ, &s, &err);
+    const double took = mox_clock_now() - start;
+    mox_io_set_hook(NULL, NULL);
+    if (status != MOX_OK) fail_msg("%s", err.msg);
+    /* The hook sleeps in one thread with io_uring, and in as many as there are without. */
+    assert_false(s.uring);
+    assert_int_equal(s.n_at_once, 16);
+    assert_true(s.bytes_per_s < 16 * READ / read_s * 1.02);
+    assert_true(s.bytes_per_s > 16 * READ / read_s * 0.3);
+    assert_true(took > 1.0 && took < 30.0);
+    remove_file(&f);
+}
+
+static void says_whose_speed_it_is(void **state)
+{
+    (void)state;
+    mox_file f = make_file("disk-probe.bin"), shm = make_file("/dev/shm/moxie-disk-probe.bin"), direct, memory;
+    mox_disk_speed s;
+    mox_err err;
+    const bool refused = mox_file_open_direct(&direct, &f, &err) != MOX_OK;
+    mox_file_close(&direct);
+    assert_int_equal(mox_disk_probe_files(&f, 1, 100, &s, &err), MOX_OK);
+    assert_true(s.direct == !refused && s.bytes_per_s > 0.0);
+    assert_int_equal(mox_disk_probe_files(&shm, 1, 100 * SIZE, &s, &err), MOX_OK); /* longer than the file: as long */
+    assert_true(!s.direct && s.bytes_per_s > 0.0);
+    assert_int_equal(mox_file_memory(&memory, "memory", 10000, &err), MOX_OK);
+    assert_int_equal(mox_disk_probe_files(&memory, 1, 100, &s, &err), MOX_E_UNSUPPORTED);
+    assert_int_equal(mox_disk_probe_files(&f, 1, 0, &s, &err), MOX_E_ARG);
+    mox_file_close(&memory);
+    remove_file(&shm);
+    remove_file(&f);
+}
+
+static int broken(void *user, const char *path, const char *what)
+{
+    (void)user, (void)path;
+    return strcmp(what, "read") == 0 ? EIO : 0;
+}
+
+static void broken_disk_is_an_error(void **state)
+{
+    (void)state;
+    mox_file f = make_file("disk-probe.bin");
+    mox_disk_speed s;
+    mox_err err;
+    mox_io_set_hook(broken, NULL);
+    assert_int_equal(mox_disk_probe_files(&f, 1, READ, &s, &err), MOX_E_IO);
+    mox_io_set_hook(NULL, NULL);
+    assert_non_null(strstr(err.msg, "disk-probe.bin"));
+    remove_file(&f);
+}
+
+/* ---- the program's file ---- */
+
+static int count_model_reads(void *user, const char *path, const char *what)
+{
+    (void)user;
+    if (strcmp(what, "read") == 0 && strstr(path, ".safetensors")) atomic_fetch_add(&n_reads, 1);
+    return 0;
+}
+
+static bool ask(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, bool *measured)
+{
+    atomic_store(&n_reads, 0);
+    mox_io_set_hook(count_model_reads, NULL);
+    const bool known = mox_cli_disk_speed(m, SOURCE_ROOT "/models/demo", read_bytes, out);
+    mox_io_set_hook(NULL, NULL);
+    *measured = atomic_load(&n_reads) > 0;
+    return known;
+}
+
+static void overwrite(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void measured_once(void **state)
+{
+    (void)state;
+    char dir[] = "disk-XXXXXX", cache[4096], path[4200];
+    mox_model *m;
+    mox_err err;
+    bool measured;
+    assert_non_null(mkdtemp(dir));
+    assert_non_null(getcwd(cache, sizeof cache - 32));
+    (void)snprintf(cache + strlen(cache), 32, "/%s/new", dir);
+    (void)snprintf(path, sizeof path, "%s/moxie/disk.json", cache);
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    if (mox_model_open(&m, SOURCE_ROOT "/models/demo", NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    mox_disk_speed first, again, other;
+    assert_true(ask(m, 50000, &first, &measured) && measured);
+    assert_true(ask(m, 50000, &again, &measured) && !measured);
+    assert_true(again.direct == first.direct && again.uring == first.uring && again.n_at_once == first.n_at_once);
+    assert_true(again.piece_bytes == first.piece_bytes && again.bytes_per_s > first.bytes_per_s - 1 &&
+                again.bytes_per_s < first.bytes_per_s + 1);
+    /* another size is measured on its own, and both are kept */
+    assert_true(ask(m, 70000, &other, &measured) && measured);
+    assert_true(ask(m, 50000, &again, &measured) && !measured);
+    assert_true(ask(m, 70000, &again, &measured) && !measured);
+    /* damaged: measured again, and the file is whole again */
+    overwrite(path, "[\n{\"device\": 1, \"read_bytes\": 50000, \"direct\"");
+    assert_true(ask(m, 50000, &again, &measured) && measured);
+    assert_true(ask(m, 50000, &again, &measured) && !measured);
+    /* no place for a file: measured every time */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", SOURCE_ROOT "/meson.build/none", 1), 0);
+    assert_true(ask(m, 50000, &again, &measured) && measured);
+    mox_model_close(&m);
+    (void)snprintf(path, sizeof path, "%s/moxie", cache);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(cache), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parallel_disk_wants_threads),
+        cmocka_unit_test(says_whose_speed_it_is),
+        cmocka_unit_test(broken_disk_is_an_error),
+        cmocka_unit_test(measured_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
