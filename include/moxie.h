@@ -154,7 +154,7 @@ typedef struct mox_context_opts {
                             * are needed; 0 = they are used where the model has them */
     int32_t n_readers;     /* reads under way at once; 0 = 8 */
     bool buffered;         /* they go through the system's page cache */
-    const char *expert_policy; /* which expert gives way to another: "lru", "lfu" or "2q"; NULL = lru */
+    const char *expert_policy; /* which expert gives way to another: "lfu", "lru" or "2q"; NULL = lfu */
     const uint32_t *heat;  /* how often experts were used in earlier runs (mox_context_get_heat of
                             * moxie/tools.h): the most used ones are read ahead; NULL = none */
     mox_trace_fn *trace;   /* may be NULL */

@@ -81,7 +81,7 @@ static mox_status open_slots(mox_expert_stream *s, const mox_context_opts *o, mo
     const mox_model *m = s->model;
     const int64_t bytes = o->expert_bytes;
     const mox_policy *policy = mox_policy_find(o->expert_policy);
-    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lru, lfu or 2q", o->expert_policy);
+    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lfu, lru or 2q", o->expert_policy);
     s->slot_bytes = mox_model_expert_slot_bytes(m);
     if (s->slot_bytes == 0) return mox_fail(err, MOX_E_ARG, "%s: the model has no routed experts to stream", m->config.path);
     if (bytes < s->slot_bytes)

@@ -31,7 +31,7 @@ class Replay(Case):
             self.assertEqual((told["layers"], told["experts"], told["active"], told["experts_in_all"], told["tokens"]),
                              (8, 16, 4, 128, 56))
             self.assertEqual([(r["slots"], r["policy"]) for r in told["rows"]],
-                             [(n, p) for n in (13, 30, 32, 64, 96) for p in ("lru", "lfu", "2q", "belady")])
+                             [(n, p) for n in (13, 30, 32, 64, 96) for p in ("lfu", "lru", "2q", "belady")])
             for r in told["rows"]:
                 self.assertEqual(r["hits"] + r["misses"], told["requests"])
                 self.assertAlmostEqual(r["hit_percent"], 100 * r["hits"] / told["requests"], places=5)
