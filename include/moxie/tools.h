@@ -86,10 +86,10 @@ MOX_API bool mox_isa_available(int level);   /* on this processor */
 
 typedef struct mox_synth_opts {
     uint64_t seed;      /* the same seed gives the same bytes */
-    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Rows of softmax routers are
-                         * 2^(skew u) long, u random in [-1, 1] per expert, so that long rows win
-                         * more often; sigmoid routers get correction biases of up to
-                         * 0.01 + 0.1 skew either way */
+    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Of softmax routers the i-th most
+                         * popular expert of a layer is chosen with a weight of about 1 / i^skew, but
+                         * none by more than half of the tokens; sigmoid routers get correction
+                         * biases of up to 0.01 + 0.1 skew either way */
     int32_t n_threads;  /* 0 = one per core that the process may use */
     const mox_cancel *cancel; /* may be NULL */
     /* Called with bytes done and bytes in all; may be NULL. */

@@ -213,7 +213,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_SYNTH_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .fallback = "0", .commands = SYNTH | BENCH,
                         .help = "start of the random numbers"},
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
-                  .help = "how unevenly a synthetic router chooses its experts"},
+                  .help = "how unevenly a synthetic router chooses: the exponent of a Zipf law; 0: all experts alike"},
     [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
