@@ -55,7 +55,8 @@ mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, co
     *s = (mox_expert_store){.source = {.acquire = acquire, .next = next, .release = release}, .model = model,
                             .trace = opts->trace, .trace_user = opts->trace_user};
     if (opts->expert_bytes > 0) {
-        const mox_reader_opts reader = {.n_threads = opts->n_readers, .buffered = opts->buffered, .warn = opts->warn,
+        const mox_reader_opts reader = {.n_threads = opts->n_readers, .depth = opts->n_readers, .uring = opts->uring,
+                                        .piece_bytes = opts->read_bytes, .buffered = opts->buffered, .warn = opts->warn,
                                         .warn_user = opts->warn_user};
         return mox_expert_stream_open(&s->stream, model, opts->expert_bytes, &reader, err);
     }

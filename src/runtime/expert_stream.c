@@ -49,7 +49,8 @@ struct mox_expert_stream {
     const expert_slot *failed; /* its read failed, and the batch with it */
 
     int64_t bytes_read, waits;
-    double wait_s;
+    double wait_s, busy_s;
+    double acquired_s; /* mox_clock_now */
 };
 
 /* ---- opening ---- */
@@ -146,7 +147,8 @@ mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, int64_t 
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
-                              .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s};
+                              .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s,
+                              .busy_s = s->busy_s};
 }
 
 /* ---- slots ---- */
@@ -242,6 +244,7 @@ static void read_missing(mox_expert_stream *s)
 
 void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n)
 {
+    s->acquired_s = mox_clock_now();
     collect(s);
     s->layer = layer;
     s->ids = ids;
@@ -314,4 +317,5 @@ void mox_expert_stream_release(mox_expert_stream *s)
     s->ids = NULL;
     s->n = s->n_done = s->n_given = s->n_ready = 0;
     s->failed = NULL;
+    s->busy_s += mox_clock_now() - s->acquired_s;
 }

@@ -64,7 +64,8 @@ mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_ex
 {
     return (mox_expert_stats){.n_slots = now->n_slots, .slot_bytes = now->slot_bytes, .hits = now->hits - before->hits,
                               .misses = now->misses - before->misses, .bytes_read = now->bytes_read - before->bytes_read,
-                              .waits = now->waits - before->waits, .wait_s = now->wait_s - before->wait_s};
+                              .waits = now->waits - before->waits, .wait_s = now->wait_s - before->wait_s,
+                              .busy_s = now->busy_s - before->busy_s};
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s)

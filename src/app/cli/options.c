@@ -246,8 +246,9 @@ const option_def mox_cli_table[N_OPTIONS] = {
                              "needed, or mapped and left to the system"},
     [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
                           .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
-    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
-                     .help = "reads from disk under way at once, with --experts stream"},
+    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .commands = SETTINGS,
+                     .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
+                             "made once, finds best, which may be io_uring)"},
     [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
     [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY,
