@@ -149,6 +149,9 @@ typedef struct mox_context_opts {
     bool uring;            /* by io_uring where there is one, else, with a warning, by threads */
     int64_t read_bytes;    /* of one read at most; 0 = 1 MiB */
     bool buffered;         /* they go through the system's page cache */
+    const char *expert_policy; /* which expert gives way to another: "lru", "lfu" or "2q"; NULL = lru */
+    const uint32_t *heat;  /* how often experts were used in earlier runs (mox_context_get_heat of
+                            * moxie/tools.h): the most used ones are read ahead; NULL = none */
     mox_trace_fn *trace;   /* may be NULL */
     void *trace_user;
     mox_warn_fn *warn;     /* NULL: warnings are dropped */

@@ -96,6 +96,14 @@ void mox_expert_cache_end(mox_expert_cache *c, const int32_t *slots, int64_t n)
     for (int64_t i = 0; i < n; i++) c->hold[slots[i]] = MOX_HOLD_NONE;
 }
 
+int32_t mox_expert_cache_take(mox_expert_cache *c, int64_t key)
+{
+    assert(c->slot_of[key] < 0);
+    const int32_t slot = clear_slot(c, MOX_HOLD_NONE);
+    if (slot >= 0) fill(c, slot, key);
+    return slot;
+}
+
 void mox_expert_cache_correct(mox_expert_cache *c, int32_t slot, int64_t key)
 {
     if (c->key_of[slot] == key) return;

@@ -45,6 +45,9 @@ static inline int32_t mox_expert_cache_find(const mox_expert_cache *c, int64_t k
 void mox_expert_cache_begin(mox_expert_cache *c, int64_t first, const int32_t *ids, int64_t n, int32_t *slots, bool *hit);
 void mox_expert_cache_end(mox_expert_cache *c, const int32_t *slots, int64_t n);
 
+/* Outside of batches: a slot for a key that is not there, from what nobody holds, or -1. */
+int32_t mox_expert_cache_take(mox_expert_cache *c, int64_t key);
+
 /* What is in the slot is not what a batch meant to bring there, but key; -1: nothing. */
 void mox_expert_cache_correct(mox_expert_cache *c, int32_t slot, int64_t key);
 

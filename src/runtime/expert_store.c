@@ -58,7 +58,9 @@ mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, co
         const mox_reader_opts reader = {.n_threads = opts->n_readers, .depth = opts->n_readers, .uring = opts->uring,
                                         .piece_bytes = opts->read_bytes, .buffered = opts->buffered, .warn = opts->warn,
                                         .warn_user = opts->warn_user};
-        return mox_expert_stream_open(&s->stream, model, opts->expert_bytes, &reader, err);
+        MOX_TRY(mox_expert_stream_open(&s->stream, model, opts->expert_bytes, opts->expert_policy, &reader, err));
+        if (opts->heat) mox_expert_stream_warm(s->stream, opts->heat);
+        return MOX_OK;
     }
     if (!model->dense_only || model->n_experts == 0) return MOX_OK;
     return mox_fail(err, MOX_E_ARG, "%s: only the dense weights of this model were loaded, so a context needs expert_bytes",

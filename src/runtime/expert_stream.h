@@ -21,18 +21,22 @@
 #include "dev/dev.h"
 #include "model/model.h"
 #include "moxie/tools.h"
+#include "runtime/policy.h"
 #include "runtime/reader.h"
 
 typedef struct mox_expert_stream mox_expert_stream;
 
-/* bytes: for slots.  MOX_E_FULL when they are not enough for one. */
-mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const mox_reader_opts *reader,
-                                  mox_err *err);
+/* bytes: for slots.  policy: its name; NULL: the default.  MOX_E_FULL when they are not enough for one. */
+mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const char *policy,
+                                  const mox_reader_opts *reader, mox_err *err);
+/* Before the first batch: begins to read the experts that were used most, heat [n_layers, n_experts],
+ * ahead, until the slots are full. */
+void mox_expert_stream_warm(mox_expert_stream *s, const uint32_t *heat);
 void mox_expert_stream_close(mox_expert_stream **s); /* NULL-safe */
 int64_t mox_expert_stream_bytes(const mox_expert_stream *s); /* reserved by open */
 
 /* What open would reserve, by the code that does. */
-mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, int64_t *out, mox_err *err);
+mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, const char *policy, int64_t *out, mox_err *err);
 
 /* As in mox_expert_source. */
 void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
@@ -41,5 +45,6 @@ mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t
 void mox_expert_stream_release(mox_expert_stream *s);
 
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out);
+void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out); /* [n_layers, n_experts] */
 
 #endif

@@ -27,6 +27,11 @@ typedef struct mox_policy {
     int32_t (*victim)(const void *state, const uint8_t *hold, int most);
 } mox_policy;
 
-extern const mox_policy mox_policy_lru;
+extern const mox_policy mox_policy_lru, mox_policy_lfu, mox_policy_2q;
+
+/* All that a store can have, the default first, ended by NULL. */
+extern const mox_policy *const mox_policies[];
+/* NULL: the default; the result is NULL when there is none of that name. */
+const mox_policy *mox_policy_find(const char *name);
 
 #endif
