@@ -281,6 +281,7 @@ typedef struct mox_trace_info {
     int64_t n_batches;  /* layers of batches that asked for experts, */
     int64_t n_requests; /* experts that they asked for, */
     int64_t n_tokens;   /* and tokens that were computed */
+    int64_t n_ahead;    /* experts that got a slot before anybody asked for them */
     /* What the recorded run had and counted; n_slots is 0 when its experts were not streamed. */
     int64_t n_slots, hits, misses;
     char policy[16];
@@ -295,7 +296,8 @@ typedef struct mox_replay {
     const char *policy; /* static storage */
     int64_t n_slots;    /* at most n_all */
     int64_t hits, misses;
-    double bytes_per_token; /* slot_bytes for every miss; 0 without tokens */
+    int64_t n_ahead;        /* got a slot before anybody asked for them */
+    double bytes_per_token; /* slot_bytes for every miss and every one of those; 0 without tokens */
 } mox_replay;
 
 /* policy: one of mox_context_opts.expert_policy, or "belady", which knows the future and so says

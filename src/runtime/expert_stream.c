@@ -49,6 +49,8 @@ struct mox_expert_stream {
     int64_t n_done, n_given, n_ready;
     const expert_slot *failed; /* its read failed, and the batch with it */
 
+    mox_trace_fn *trace;
+    void *trace_user;
     uint32_t *heat; /* [n_layers, n_experts]: times that a batch asked */
     int64_t bytes_read, waits, warmed, warmed_used;
     double wait_s, busy_s;
@@ -75,11 +77,12 @@ static int64_t count_experts(const mox_model *m)
     return n;
 }
 
-static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const char *policy_name, mox_err *err)
+static mox_status open_slots(mox_expert_stream *s, const mox_context_opts *o, mox_err *err)
 {
     const mox_model *m = s->model;
-    const mox_policy *policy = mox_policy_find(policy_name);
-    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lru, lfu or 2q", policy_name);
+    const int64_t bytes = o->expert_bytes;
+    const mox_policy *policy = mox_policy_find(o->expert_policy);
+    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lru, lfu or 2q", o->expert_policy);
     s->slot_bytes = mox_model_expert_slot_bytes(m);
     if (s->slot_bytes == 0) return mox_fail(err, MOX_E_ARG, "%s: the model has no routed experts to stream", m->config.path);
     if (bytes < s->slot_bytes)
@@ -107,21 +110,6 @@ static mox_status open_slots(mox_expert_stream *s, int64_t bytes, const char *po
     return mox_expert_cache_init(&s->cache, n_keys, n_slots, policy, err);
 }
 
-mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const char *policy,
-                                  const mox_reader_opts *reader, mox_err *err)
-{
-    *out = NULL;
-    mox_expert_stream *s = mox_alloc_array(1, sizeof *s);
-    if (!s) return mox_fail_memory(err, sizeof *s, "expert slots");
-    s->model = m;
-    s->reserved = (int64_t)sizeof *s;
-    mox_status status = open_slots(s, bytes, policy, err);
-    if (status == MOX_OK) status = mox_reader_open(&s->reader, m->tensors.files, m->tensors.n_files, reader, err);
-    if (status != MOX_OK) mox_expert_stream_close(&s);
-    *out = s;
-    return status;
-}
-
 void mox_expert_stream_close(mox_expert_stream **stream)
 {
     mox_expert_stream *s = *stream;
@@ -142,10 +130,10 @@ void mox_expert_stream_close(mox_expert_stream **stream)
 
 int64_t mox_expert_stream_bytes(const mox_expert_stream *s) { return s->reserved; }
 
-mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, const char *policy, int64_t *out, mox_err *err)
+mox_status mox_expert_stream_measure(const mox_model *m, const mox_context_opts *opts, int64_t *out, mox_err *err)
 {
     mox_expert_stream s = {.model = m, .planning = true, .reserved = (int64_t)sizeof s};
-    const mox_status status = open_slots(&s, bytes, policy, err);
+    const mox_status status = open_slots(&s, opts, err);
     *out = s.reserved;
     return status;
 }
@@ -213,11 +201,25 @@ static void advance(mox_expert_stream *s, expert_slot *slot)
     begin_read(s, slot, first_key(s) + s->ids[i], false);
 }
 
+/* Whether the running batch has to do with the slot. */
+static bool in_batch(const mox_expert_stream *s, const expert_slot *slot) { return s->ids && s->cache.held[index_of(s, slot)]; }
+
+/* Outside of batches: what the index expects in a slot, and what is not coming to it, is lost; and what is in
+ * it instead is forgotten. */
+static void settle(mox_expert_stream *s, expert_slot *slot)
+{
+    const int64_t expected = s->cache.key_of[index_of(s, slot)];
+    if (expected == slot->key) return;
+    if (expected >= 0) mox_expert_cache_drop(&s->cache, expected);
+    if (slot->state == SLOT_LOADING) return; /* until it arrives */
+    slot->state = SLOT_EMPTY;
+    slot->key = -1;
+}
+
 /* A read has ended. */
 static void arrive(mox_expert_stream *s, mox_read_job *job)
 {
     expert_slot *slot = (expert_slot *)job;
-    const int32_t at = index_of(s, slot);
     s->n_loading--;
     if (job->status == MOX_OK) {
         slot->state = SLOT_READY;
@@ -229,10 +231,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
         slot->key = -1;
         if (slot->user >= 0 && !s->failed) s->failed = slot;
     }
-    if (s->cache.hold[at] != MOX_HOLD_BATCH) { /* read ahead, or left over from a batch that was given up */
-        s->cache.hold[at] = MOX_HOLD_NONE;
-        mox_expert_cache_correct(&s->cache, at, slot->key);
-    }
+    if (!in_batch(s, slot)) settle(s, slot); /* read ahead, or left over from a batch that was given up */
     advance(s, slot);
 }
 
@@ -285,12 +284,48 @@ static int64_t find_hottest(mox_expert_stream *s, const uint32_t *heat)
     return n;
 }
 
-/* Slots are not held meanwhile: which of them a batch takes must not depend on what has arrived. */
-void mox_expert_stream_warm(mox_expert_stream *s, const uint32_t *heat)
+/* They are in the index at once, so that which slot a batch takes does not depend on what has arrived.  The
+ * coldest of them give way first, and are read last: mostly their reads have not begun, and never will. */
+static void warm(mox_expert_stream *s, const uint32_t *heat)
 {
     const int64_t n = find_hottest(s, heat);
     for (int64_t i = n - 1; i >= 0; i--) (void)mox_expert_cache_take(&s->cache, s->slots[i].key); /* the hottest was used last, */
     for (int64_t i = n - 1; i >= 0; i--) begin_read(s, &s->slots[i], s->cache.key_of[i], true);   /* and is read first */
+}
+
+/* ---- a trace ---- */
+
+static void tell(void *stream, mox_trace_kind what, int64_t first, const int32_t *ids, int64_t n)
+{
+    const mox_expert_stream *s = stream;
+    const int64_t n_experts = s->model->n_experts;
+    const int32_t id = (int32_t)(first % n_experts);
+    s->trace(s->trace_user, what, (int32_t)(first / n_experts), what == MOX_TRACE_BATCH ? ids : &id, n);
+}
+
+static void begin_trace(mox_expert_stream *s, const mox_context_opts *opts)
+{
+    s->trace = opts->trace;
+    s->trace_user = opts->trace_user;
+    s->cache.trace = opts->trace ? tell : NULL;
+    s->cache.trace_user = s;
+}
+
+mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, const mox_context_opts *opts,
+                                  const mox_reader_opts *reader, mox_err *err)
+{
+    *out = NULL;
+    mox_expert_stream *s = mox_alloc_array(1, sizeof *s);
+    if (!s) return mox_fail_memory(err, sizeof *s, "expert slots");
+    s->model = m;
+    s->reserved = (int64_t)sizeof *s;
+    mox_status status = open_slots(s, opts, err);
+    if (status == MOX_OK) status = mox_reader_open(&s->reader, m->tensors.files, m->tensors.n_files, reader, err);
+    if (status == MOX_OK) begin_trace(s, opts);
+    if (status == MOX_OK && opts->heat) warm(s, opts->heat);
+    if (status != MOX_OK) mox_expert_stream_close(&s);
+    *out = s;
+    return status;
 }
 
 /* ---- a batch ---- */
@@ -391,13 +426,10 @@ mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t
 
 void mox_expert_stream_release(mox_expert_stream *s)
 {
-    mox_expert_cache_end(&s->cache, s->slot_of, s->n);
     for (int64_t i = 0; i < s->n; i++) {
-        const int32_t at = s->slot_of[i];
-        expert_slot *slot = &s->slots[at];
+        expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = slot->queued = -1;
-        mox_expert_cache_correct(&s->cache, at, slot->key); /* I1: after a failure not all came that should have */
-        if (slot->state == SLOT_LOADING) s->cache.hold[at] = MOX_HOLD_LOADING;
+        settle(s, slot); /* I1: after a failure not all came that should have */
     }
     s->ids = NULL;
     s->n = s->n_done = s->n_given = s->n_ready = 0;

@@ -102,8 +102,10 @@ static mox_status measure_slots(const planner *l, int64_t n, int64_t *out)
 {
     *out = 0;
     for (int i = 0; i < l->n_contexts; i++) {
+        mox_context_opts o = l->contexts[i];
         int64_t bytes;
-        MOX_TRY(mox_expert_stream_measure(l->m, n * l->slot_bytes, l->contexts[i].expert_policy, &bytes, l->err));
+        o.expert_bytes = n * l->slot_bytes;
+        MOX_TRY(mox_expert_stream_measure(l->m, &o, &bytes, l->err));
         *out = plus(*out, bytes);
     }
     return MOX_OK;

@@ -13,8 +13,6 @@
  * I1  a filled slot is in one of the queues, and n_first of them in the first. */
 #include "runtime/policy.h"
 
-#include <stdbool.h>
-
 enum { FIRST = 0, SECOND = 1 };
 
 typedef struct link {
@@ -90,18 +88,18 @@ static void empty(void *state, int32_t slot, int64_t key)
     q->left_at[key] = ++q->n_left;
 }
 
-static int32_t oldest(const two_queues *q, int32_t queue, const uint8_t *hold, int most)
+static int32_t oldest(const two_queues *q, int32_t queue, const bool *held)
 {
     for (int32_t s = q->links[q->n_slots + queue].newer; s < q->n_slots; s = q->links[s].newer)
-        if (hold[s] <= most) return s;
+        if (!held || !held[s]) return s;
     return -1;
 }
 
-static int32_t victim(const void *state, const uint8_t *hold, int most)
+static int32_t victim(const void *state, const bool *held)
 {
     const two_queues *q = state;
-    const int32_t from = q->n_first > q->most_first ? FIRST : SECOND, slot = oldest(q, from, hold, most);
-    return slot >= 0 ? slot : oldest(q, 1 - from, hold, most);
+    const int32_t from = q->n_first > q->most_first ? FIRST : SECOND, slot = oldest(q, from, held);
+    return slot >= 0 ? slot : oldest(q, 1 - from, held);
 }
 
 const mox_policy mox_policy_2q = {.name = "2q", .state_bytes = state_bytes, .init = init, .fill = fill, .touch = touch,

@@ -110,12 +110,12 @@ static void touch(void *state, int32_t slot, int64_t key)
     fill(state, slot, key);
 }
 
-static int32_t victim(const void *state, const uint8_t *hold, int most)
+static int32_t victim(const void *state, const bool *held)
 {
     const lfu *l = state;
     for (int32_t c = 0; c < COUNTS; c++)
         for (int32_t s = l->links[l->n_slots + c].newer; s < l->n_slots; s = l->links[s].newer)
-            if (hold[s] <= most) return s;
+            if (!held || !held[s]) return s;
     return -1;
 }
 

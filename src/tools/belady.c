@@ -32,6 +32,12 @@ static void init(void *state, int64_t n_keys, int32_t n_slots)
 
 void mox_belady_foresee(void *state, int64_t key, int64_t when) { ((belady *)state)->next[key] = when; }
 
+bool mox_belady_prefers(const void *state, int64_t key, int32_t slot)
+{
+    const belady *b = state;
+    return b->next[key] < b->when[slot];
+}
+
 static void put(belady *b, int32_t at, int32_t slot)
 {
     b->heap[at] = slot;
@@ -73,17 +79,17 @@ static void empty(void *state, int32_t slot, int64_t key)
 }
 
 /* Of the slots from `at` down, and found: the one that is wanted latest and not held. */
-static int32_t latest(const belady *b, int32_t at, const uint8_t *hold, int most, int32_t found)
+static int32_t latest(const belady *b, int32_t at, const bool *held, int32_t found)
 {
     if (at >= b->n) return found;
     const int32_t slot = b->heap[at];
     if (found >= 0 && b->when[slot] <= b->when[found]) return found;
-    if (hold[slot] <= most) return slot;
-    found = latest(b, 2 * at + 1, hold, most, found);
-    return latest(b, 2 * at + 2, hold, most, found);
+    if (!held || !held[slot]) return slot;
+    found = latest(b, 2 * at + 1, held, found);
+    return latest(b, 2 * at + 2, held, found);
 }
 
-static int32_t victim(const void *state, const uint8_t *hold, int most) { return latest(state, 0, hold, most, -1); }
+static int32_t victim(const void *state, const bool *held) { return latest(state, 0, held, -1); }
 
 const mox_policy mox_policy_belady = {.name = "belady", .state_bytes = state_bytes, .init = init, .fill = fill, .touch = touch,
                                       .empty = empty, .victim = victim};

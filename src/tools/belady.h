@@ -13,8 +13,10 @@
 
 extern const mox_policy mox_policy_belady;
 
-/* Before a batch, for each of its keys: when it is asked for after that.  state is of an index with
- * mox_policy_belady. */
+/* When a key is asked for next.  For all keys at first, then before a batch for each of its own.  state is of
+ * an index with mox_policy_belady. */
 void mox_belady_foresee(void *state, int64_t key, int64_t when);
+/* Whether key is asked for before what is in the slot. */
+bool mox_belady_prefers(const void *state, int64_t key, int32_t slot);
 
 #endif

@@ -64,37 +64,45 @@ static bool end_line(scanner *s)
 static mox_status read_header(scanner *s, mox_trace_info *i, mox_err *err)
 {
     if (!skip(s, "moxie-trace ")) return damaged(s, "it does not begin with moxie-trace", err);
-    if (!skip(s, "1 ")) return damaged(s, "another version of the format", err);
-    if (!field(s, "layers=", 1, MOST_LAYERS, &i->n_layers) || !field(s, " experts=", 1, MOST_EXPERTS, &i->n_experts) ||
+    if (!skip(s, "2 ")) return damaged(s, "another version of the format", err);
+    int64_t n_moe;
+    if (!field(s, "layers=", 1, MOST_LAYERS, &i->n_layers) || !field(s, " moe_layers=", 1, i->n_layers, &n_moe) ||
+        !field(s, " experts=", 1, MOST_EXPERTS, &i->n_experts) ||
         !field(s, " active=", 1, i->n_experts, &i->n_active) || !field(s, " slot_bytes=", 1, MOST_SLOT_BYTES, &i->slot_bytes) ||
         i->n_layers * i->n_experts > MOST_KEYS || !end_line(s))
-        return damaged(s, "layers, experts, active or slot_bytes are missing or out of range", err);
+        return damaged(s, "layers, moe_layers, experts, active or slot_bytes are missing or out of range", err);
+    i->n_all = n_moe * i->n_experts;
     return MOX_OK;
 }
 
-static mox_status begin_batch(mox_trace *t, int64_t layer, mox_err *err)
+static mox_status begin_event(mox_trace *t, mox_trace_kind what, int64_t layer, mox_err *err)
 {
-    const size_t n = (size_t)t->info.n_batches;
-    MOX_TRY(mox_buffer_reserve(&t->batches, n + 1, sizeof(mox_trace_batch), "a trace", err));
-    ((mox_trace_batch *)t->batches.data)[n] = (mox_trace_batch){.layer = (int32_t)layer, .first = t->info.n_requests};
+    const size_t n = (size_t)t->n_events;
+    MOX_TRY(mox_buffer_reserve(&t->events, n + 1, sizeof(mox_trace_event), "a trace", err));
+    ((mox_trace_event *)t->events.data)[n] = (mox_trace_event){.what = what, .layer = (int32_t)layer, .first = t->n_ids};
     return MOX_OK;
 }
 
-static mox_status read_batch(scanner *s, mox_trace *t, mox_err *err)
+static mox_status read_event(scanner *s, mox_trace *t, mox_err *err)
 {
     mox_trace_info *i = &t->info;
-    int64_t layer, id, before = -1;
+    const mox_trace_kind what = skip(s, "+ ") ? MOX_TRACE_AHEAD : skip(s, "- ") ? MOX_TRACE_LOST : MOX_TRACE_BATCH;
+    int64_t layer, id, before = -1, n = 0;
     if (!number(s, i->n_layers - 1, &layer)) return damaged(s, "it does not begin with a layer of the model, or end", err);
-    MOX_TRY(begin_batch(t, layer, err));
-    while (skip(s, " ")) {
+    MOX_TRY(begin_event(t, what, layer, err));
+    for (; skip(s, " "); n++) {
         if (!number(s, i->n_experts - 1, &id)) return damaged(s, "an expert that the model does not have", err);
         if (id <= before) return damaged(s, "experts do not ascend", err);
         before = id;
-        MOX_TRY(mox_buffer_reserve(&t->ids, (size_t)i->n_requests + 1, sizeof(int32_t), "a trace", err));
-        ((int32_t *)t->ids.data)[i->n_requests++] = (int32_t)id;
+        MOX_TRY(mox_buffer_reserve(&t->ids, (size_t)t->n_ids + 1, sizeof(int32_t), "a trace", err));
+        ((int32_t *)t->ids.data)[t->n_ids++] = (int32_t)id;
     }
-    if (before < 0 || !end_line(s)) return damaged(s, "something else than experts", err);
-    i->n_batches++;
+    if (n > 1 && what != MOX_TRACE_BATCH) return damaged(s, "more than one expert behind + or -", err);
+    if (n == 0 || !end_line(s)) return damaged(s, "something else than experts", err);
+    t->n_events++;
+    i->n_batches += what == MOX_TRACE_BATCH;
+    i->n_requests += what == MOX_TRACE_BATCH ? n : 0;
+    i->n_ahead += what == MOX_TRACE_AHEAD;
     return MOX_OK;
 }
 
@@ -119,30 +127,15 @@ static mox_status read_end(scanner *s, mox_trace_info *i, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status count_all(mox_trace *t, mox_err *err)
-{
-    mox_trace_info *i = &t->info;
-    bool *seen = mox_alloc_array((size_t)i->n_layers, sizeof *seen);
-    if (!seen) return mox_fail_memory(err, (size_t)i->n_layers, "a trace");
-    for (int64_t b = 0; b < i->n_batches; b++) {
-        bool *layer = &seen[mox_trace_batches(t)[b].layer];
-        if (!*layer) i->n_all += i->n_experts;
-        *layer = true;
-    }
-    mox_free(seen);
-    return MOX_OK;
-}
-
 static mox_status read_trace(scanner *s, mox_trace *t, mox_err *err)
 {
     MOX_TRY(read_header(s, &t->info, err));
     while (!skip(s, "end")) {
         if (s->at == s->end) return damaged(s, "the file ends without an end", err);
-        MOX_TRY(read_batch(s, t, err));
+        MOX_TRY(read_event(s, t, err));
     }
     if (t->info.n_batches == 0) return damaged(s, "nothing was traced", err);
-    MOX_TRY(begin_batch(t, 0, err));
-    MOX_TRY(count_all(t, err));
+    MOX_TRY(begin_event(t, MOX_TRACE_BATCH, 0, err));
     return read_end(s, &t->info, err);
 }
 
@@ -165,7 +158,7 @@ void mox_trace_close(mox_trace **trace)
 {
     mox_trace *t = *trace;
     if (!t) return;
-    mox_buffer_deinit(&t->batches);
+    mox_buffer_deinit(&t->events);
     mox_buffer_deinit(&t->ids);
     mox_free(t);
     *trace = NULL;

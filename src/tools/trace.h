@@ -5,18 +5,20 @@
 #include "base/buffer.h"
 #include "moxie/tools.h"
 
-typedef struct mox_trace_batch {
+typedef struct mox_trace_event {
+    mox_trace_kind what;
     int32_t layer;
     int64_t first; /* of its experts in ids */
-} mox_trace_batch;
+} mox_trace_event;
 
 struct mox_trace {
     mox_trace_info info;
-    mox_buffer batches; /* of mox_trace_batch, [n_batches + 1]: the last one ends those before it */
-    mox_buffer ids;     /* of int32_t, [n_requests] */
+    int64_t n_events, n_ids;
+    mox_buffer events; /* of mox_trace_event, [n_events + 1]: the last one ends those before it */
+    mox_buffer ids;    /* of int32_t, [n_ids] */
 };
 
-static inline const mox_trace_batch *mox_trace_batches(const mox_trace *t) { return t->batches.data; }
+static inline const mox_trace_event *mox_trace_events(const mox_trace *t) { return t->events.data; }
 static inline const int32_t *mox_trace_ids(const mox_trace *t) { return t->ids.data; }
 
 #endif

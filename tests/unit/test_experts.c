@@ -172,13 +172,16 @@ typedef struct shadow {
     int64_t n_experts;
     int32_t slots[1024];
     bool hit[1024];
+    int64_t ahead[1024], n_ahead;
 } shadow;
 
-static void follow(void *user, int32_t layer, const int32_t *ids, int64_t n)
+static void follow(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
 {
     shadow *s = user;
-    mox_expert_cache_begin(&s->cache, layer * s->n_experts, ids, n, s->slots, s->hit);
-    mox_expert_cache_end(&s->cache, s->slots, n);
+    const int64_t first = layer * s->n_experts;
+    if (what == MOX_TRACE_BATCH) mox_expert_cache_begin(&s->cache, first, ids, n, s->slots, s->hit);
+    else if (what == MOX_TRACE_AHEAD) s->ahead[s->n_ahead++] = first + ids[0];
+    else fail_msg("expert %d of layer %d was lost", (int)ids[0], (int)layer);
 }
 
 static void a_recorded_run_can_be_replayed(void **state)
@@ -302,6 +305,8 @@ static void the_hottest_come_first(void **state)
         mox_context_get_expert_stats(x, &s);
         assert_int_equal(s.hits, f.cache.hits);
         assert_int_equal(s.misses, f.cache.misses);
+        assert_int_equal(f.n_ahead, slots); /* told as they were taken, the hottest last */
+        for (int64_t k = 0; k < slots; k++) assert_int_equal(f.ahead[k], hottest - 5 * (slots - 1 - k));
         mox_context_destroy(&x);
         mox_expert_cache_deinit(&f.cache);
     }

@@ -46,15 +46,17 @@ static void print_info(const replay *r)
     const mox_trace_info *i = &r->info;
     if (r->json) {
         mox_cli_putf("{\"layers\": %lld, \"experts\": %lld, \"active\": %lld, \"slot_bytes\": %lld, \"experts_in_all\": %lld, "
-                     "\"batches\": %lld, \"requests\": %lld, \"tokens\": %lld, ",
+                     "\"batches\": %lld, \"requests\": %lld, \"ahead\": %lld, \"tokens\": %lld, ",
                      (long long)i->n_layers, (long long)i->n_experts, (long long)i->n_active, (long long)i->slot_bytes,
-                     (long long)i->n_all, (long long)i->n_batches, (long long)i->n_requests, (long long)i->n_tokens);
+                     (long long)i->n_all, (long long)i->n_batches, (long long)i->n_requests, (long long)i->n_ahead,
+                     (long long)i->n_tokens);
         return;
     }
     mox_cli_putf("trace     %lld tokens, %lld of %lld experts active in a layer, %lld experts in all of %.2f MB\n",
                  (long long)i->n_tokens, (long long)i->n_active, (long long)i->n_experts, (long long)i->n_all,
                  (double)i->slot_bytes / 1e6);
-    mox_cli_putf("requests  %lld, in %lld batches\n", (long long)i->n_requests, (long long)i->n_batches);
+    mox_cli_putf("requests  %lld, in %lld batches; %lld experts were read ahead\n", (long long)i->n_requests,
+                 (long long)i->n_batches, (long long)i->n_ahead);
 }
 
 static void print_recorded(const replay *r, bool same)
@@ -77,7 +79,8 @@ static void print_row(replay *r, const mox_replay *x)
         mox_cli_putf("%s{\"policy\": \"%s\", \"slots\": %lld, \"slots_percent\": ", r->n_rows > 0 ? ", " : "", x->policy,
                      (long long)x->n_slots);
         mox_cli_put_json_real(share);
-        mox_cli_putf(", \"hits\": %lld, \"misses\": %lld, \"hit_percent\": ", (long long)x->hits, (long long)x->misses);
+        mox_cli_putf(", \"hits\": %lld, \"misses\": %lld, \"ahead\": %lld, \"hit_percent\": ", (long long)x->hits,
+                     (long long)x->misses, (long long)x->n_ahead);
         mox_cli_put_json_real(hit);
         mox_cli_putf(", \"bytes_per_token\": ");
         mox_cli_put_json_real(x->bytes_per_token);

@@ -143,8 +143,7 @@ int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, i
     mox_context_opts opts;
     if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
     int code = mox_cli_session_trace(s, o, &opts);
-    /* A trace begins with an empty cache. */
-    if (s->keep_heat && !s->trace) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model);
+    if (s->keep_heat) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model);
     if (code == EXIT_OK) code = mox_cli_memory_settle(s, o, &opts, NULL, 0);
     return code == EXIT_OK ? mox_cli_session_make_context(s, &opts) : code;
 }
@@ -163,7 +162,7 @@ int mox_cli_session_trace(mox_cli_session *s, const mox_cli_options *o, mox_cont
     const char *path = o->v[OPT_TRACE].text;
     if (!path) return EXIT_OK;
     const int code = mox_cli_trace_begin(&s->trace, path, s->model);
-    opts->trace = mox_cli_trace_layer;
+    opts->trace = mox_cli_trace_line;
     opts->trace_user = s->trace;
     return code;
 }

@@ -19,11 +19,10 @@ static void flush(mox_cli_trace *t)
     t->n = 0;
 }
 
-static void put(mox_cli_trace *t, char before, long long number)
+static void put(mox_cli_trace *t, const char *before, int32_t number)
 {
     if (t->n + NUMBER_BYTES > sizeof t->buffer) flush(t);
-    if (before) t->buffer[t->n++] = before;
-    t->n += (size_t)snprintf(t->buffer + t->n, NUMBER_BYTES - 1, "%lld", number);
+    t->n += (size_t)snprintf(t->buffer + t->n, NUMBER_BYTES, "%s%d", before, (int)number);
 }
 
 int mox_cli_trace_begin(mox_cli_trace **out, const char *path, const mox_model *m)
@@ -44,18 +43,19 @@ int mox_cli_trace_begin(mox_cli_trace **out, const char *path, const mox_model *
         mox_free(t);
         return code;
     }
-    t->n = (size_t)snprintf(t->buffer, sizeof t->buffer, "moxie-trace 1 layers=%lld experts=%lld active=%lld slot_bytes=%lld",
-                            (long long)r.n_layers, (long long)r.n_experts, (long long)r.n_experts_active,
-                            (long long)mox_model_expert_slot_bytes(m));
+    t->n = (size_t)snprintf(t->buffer, sizeof t->buffer, "moxie-trace 2 layers=%lld moe_layers=%lld experts=%lld active=%lld slot_bytes=%lld",
+                            (long long)r.n_layers, (long long)r.n_layers_moe, (long long)r.n_experts,
+                            (long long)r.n_experts_active, (long long)mox_model_expert_slot_bytes(m));
     *out = t;
     return EXIT_OK;
 }
 
-void mox_cli_trace_layer(void *trace, int32_t layer, const int32_t *ids, int64_t n)
+void mox_cli_trace_line(void *trace, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
 {
+    static const char *const begin[] = {[MOX_TRACE_BATCH] = "\n", [MOX_TRACE_AHEAD] = "\n+ ", [MOX_TRACE_LOST] = "\n- "};
     mox_cli_trace *t = trace;
-    put(t, '\n', layer);
-    for (int64_t i = 0; i < n; i++) put(t, ' ', ids[i]);
+    put(t, begin[what], layer);
+    for (int64_t i = 0; i < n; i++) put(t, " ", ids[i]);
 }
 
 static void put_end(mox_cli_trace *t, const mox_context *c)
