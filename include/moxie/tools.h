@@ -261,6 +261,8 @@ typedef struct mox_expert_stats {
     double busy_s;        /* from asking for the experts of a layer until they were computed: the rest of a
                            * step is what reads for that layer cannot overlap */
     int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
+    int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
+    int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did */
     const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
