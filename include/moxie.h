@@ -153,10 +153,13 @@ typedef struct mox_context_opts {
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
                             * are needed; 0 = they are used where the model has them */
     int32_t n_readers;     /* reads under way at once; 0 = 8 */
+    bool uring;            /* by io_uring where there is one, else, with a warning, by threads */
+    int64_t read_bytes;    /* of one read at most; 0 = 1 MiB */
     bool buffered;         /* they go through the system's page cache */
     const char *expert_policy; /* which expert gives way to another: "lfu", "lru" or "2q"; NULL = lfu */
     const uint32_t *heat;  /* how often experts were used in earlier runs (mox_context_get_heat of
                             * moxie/tools.h): the most used ones are read ahead; NULL = none */
+    bool no_prefetch;      /* experts are read when they are asked for and not before, but for those of heat */
     mox_trace_fn *trace;   /* may be NULL */
     void *trace_user;
     mox_warn_fn *warn;     /* NULL: warnings are dropped */

@@ -86,10 +86,10 @@ MOX_API bool mox_isa_available(int level);   /* on this processor */
 
 typedef struct mox_synth_opts {
     uint64_t seed;      /* the same seed gives the same bytes */
-    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Rows of softmax routers are
-                         * 2^(skew u) long, u random in [-1, 1] per expert, so that long rows win
-                         * more often; sigmoid routers get correction biases of up to
-                         * 0.01 + 0.1 skew either way */
+    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Of softmax routers the i-th most
+                         * popular expert of a layer is chosen with a weight of about 1 / i^skew, but
+                         * none by more than half of the tokens; sigmoid routers get correction
+                         * biases of up to 0.01 + 0.1 skew either way */
     int32_t n_threads;  /* 0 = one per core that the process may use */
     const mox_cancel *cancel; /* may be NULL */
     /* Called with bytes done and bytes in all; may be NULL. */
@@ -258,7 +258,11 @@ typedef struct mox_expert_stats {
     int64_t bytes_read;
     int64_t waits;        /* times that a step had nothing to compute until a read ended, */
     double wait_s;        /* and for how long in all */
+    double busy_s;        /* from asking for the experts of a layer until they were computed: the rest of a
+                           * step is what reads for that layer cannot overlap */
     int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
+    int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
+    int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did */
     const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
@@ -329,9 +333,17 @@ typedef struct mox_disk_speed {
     int64_t piece_bytes; /* longer ranges are cut into pieces of at most this */
     double bytes_per_s;
 } mox_disk_speed;
-/* Reads ranges of read_bytes at random places of the model's files, for about two seconds.
- * MOX_E_UNSUPPORTED for a model that was made in memory. */
-MOX_API mox_status mox_disk_probe(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, mox_err *err);
+/* Reads what experts are made of, at random places of the model's files, as contexts with
+ * expert_bytes do.  It takes about so many bytes of memory, room for one expert at least.
+ * MOX_E_UNSUPPORTED for a model that was made in memory or has no routed experts. */
+typedef struct mox_disk_probe mox_disk_probe;
+MOX_API mox_status mox_disk_probe_create(mox_disk_probe **out, const mox_model *m, int64_t bytes, mox_err *err);
+MOX_API void mox_disk_probe_destroy(mox_disk_probe **p);
+/* In the way that *way says (0: the default) for so long, and completes *way; its speed stays
+ * 0 where io_uring was asked for and there is none. */
+MOX_API mox_status mox_disk_probe_try(mox_disk_probe *p, mox_disk_speed *way, double seconds, mox_err *err);
+/* The best of several ways, in about two seconds. */
+MOX_API mox_status mox_disk_probe_best(mox_disk_probe *p, mox_disk_speed *out, mox_err *err);
 
 #ifdef __cplusplus
 }

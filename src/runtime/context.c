@@ -29,7 +29,8 @@ static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, boo
 static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t max = c->model->dims.n_ctx_max;
-    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0)
+    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0 ||
+        o->read_bytes < 0)
         return mox_fail(err, MOX_E_ARG, "context options must not be negative");
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",

@@ -50,12 +50,25 @@ static void release(mox_expert_source *source)
     s->n_ids = s->n_given = 0;
 }
 
+static bool wants(mox_expert_source *source)
+{
+    mox_expert_store *s = (mox_expert_store *)source;
+    return s->stream && mox_expert_stream_wants(s->stream);
+}
+
+static void ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n)
+{
+    mox_expert_store *s = (mox_expert_store *)source;
+    mox_expert_stream_ahead(s->stream, layer, ids, n);
+}
+
 mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, const mox_context_opts *opts, mox_err *err)
 {
-    *s = (mox_expert_store){.source = {.acquire = acquire, .next = next, .release = release}, .model = model,
+    *s = (mox_expert_store){.source = {.acquire = acquire, .next = next, .release = release, .wants = wants, .ahead = ahead}, .model = model,
                             .trace = opts->trace, .trace_user = opts->trace_user};
     if (opts->expert_bytes > 0) {
-        const mox_reader_opts reader = {.n_threads = opts->n_readers, .buffered = opts->buffered, .warn = opts->warn,
+        const mox_reader_opts reader = {.n_threads = opts->n_readers, .depth = opts->n_readers, .uring = opts->uring,
+                                        .piece_bytes = opts->read_bytes, .buffered = opts->buffered, .warn = opts->warn,
                                         .warn_user = opts->warn_user};
         return mox_expert_stream_open(&s->stream, model, opts, &reader, err);
     }

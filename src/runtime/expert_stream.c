@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_place.h"
+#include "runtime/foresight.h"
 
 #include <assert.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define WAIT_SLICE_S 0.02 /* how long a raised cancel flag may stay unseen */
 
 typedef enum slot_state { SLOT_EMPTY = 0, SLOT_LOADING, SLOT_READY } slot_state;
+typedef enum read_reason { READ_ASKED = 0, READ_HEAT, READ_AHEAD, N_REASONS } read_reason;
 
 typedef struct expert_slot {
     mox_read_job job; /* first: the job is its slot */
@@ -22,7 +24,7 @@ typedef struct expert_slot {
     int64_t key;    /* what its bytes are, or will be; -1: nothing */
     int32_t user;   /* expert of the running batch that they are for; -1: none */
     int32_t queued; /* expert of the running batch that comes next; -1: none */
-    bool ahead;     /* its key was read before anybody asked, and nobody has since */
+    read_reason reason; /* why its key was read; ASKED from when somebody does */
 } expert_slot;
 
 struct mox_expert_stream {
@@ -49,11 +51,19 @@ struct mox_expert_stream {
     int64_t n_done, n_given, n_ready;
     const expert_slot *failed; /* its read failed, and the batch with it */
 
+    bool prefetch;
+    mox_foresight foresight;
+    int32_t guess_layer;
+    int32_t *guess; /* [n_experts]: of that layer, what would have to be read */
+    int64_t n_guess;
+
     mox_trace_fn *trace;
     void *trace_user;
     uint32_t *heat; /* [n_layers, n_experts]: times that a batch asked */
-    int64_t bytes_read, waits, warmed, warmed_used;
-    double wait_s;
+    int64_t bytes_read, waits;
+    int64_t brought[N_REASONS], used[N_REASONS]; /* experts that were read, and asked for since */
+    double wait_s, busy_s;
+    double acquired_s; /* mox_clock_now */
 };
 
 /* ---- opening ---- */
@@ -102,6 +112,7 @@ static mox_status open_slots(mox_expert_stream *s, const mox_context_opts *o, mo
     MOX_TRY(reserve(s, &s->hit, m->n_experts, sizeof *s->hit, err));
     MOX_TRY(reserve(s, &s->order, m->n_experts, sizeof *s->order, err));
     MOX_TRY(reserve(s, &s->ready, m->n_experts, sizeof *s->ready, err));
+    MOX_TRY(reserve(s, &s->guess, m->n_experts, sizeof *s->guess, err));
     MOX_TRY(reserve(s, &s->heat, n_keys, sizeof *s->heat, err));
     s->reserved += mox_expert_cache_bytes(n_keys, n_slots, policy);
     if (s->planning) return MOX_OK;
@@ -122,6 +133,7 @@ void mox_expert_stream_close(mox_expert_stream **stream)
     mox_free(s->hit);
     mox_free(s->order);
     mox_free(s->ready);
+    mox_free(s->guess);
     mox_free(s->heat);
     mox_free(s);
     *stream = NULL;
@@ -141,7 +153,10 @@ void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *o
 {
     *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
                               .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s,
-                              .warmed = s->warmed, .warmed_used = s->warmed_used, .policy = s->cache.policy->name};
+                              .busy_s = s->busy_s, .warmed = s->brought[READ_HEAT], .warmed_used = s->used[READ_HEAT],
+                              .prefetched = s->brought[READ_AHEAD], .prefetched_used = s->used[READ_AHEAD],
+                              .guessed = s->foresight.guessed, .guessed_right = s->foresight.right,
+                              .policy = s->cache.policy->name};
 }
 
 void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out)
@@ -163,15 +178,15 @@ static const mox_expert_weights *weights_of(const mox_expert_stream *s, int64_t 
     return &s->model->layers[key / s->model->n_experts].experts[key % s->model->n_experts];
 }
 
-static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key, bool ahead)
+static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key, read_reason reason)
 {
     mox_expert_place place;
     mox_expert_place_find(weights_of(s, key), &place);
     mox_expert_place_reads(&place, bytes_of(s, slot), slot->ranges);
-    slot->job = (mox_read_job){.ranges = slot->ranges, .n_ranges = place.n_ranges, .ahead = ahead};
+    slot->job = (mox_read_job){.ranges = slot->ranges, .n_ranges = place.n_ranges, .ahead = reason != READ_ASKED};
     slot->state = SLOT_LOADING;
     slot->key = key;
-    slot->ahead = ahead;
+    slot->reason = reason;
     s->n_loading++;
     mox_reader_submit(s->reader, &slot->job);
 }
@@ -196,7 +211,7 @@ static void advance(mox_expert_stream *s, expert_slot *slot)
     if (i < 0 || slot->user >= 0 || (slot->state == SLOT_LOADING && !withdraw(s, slot))) return;
     slot->user = i;
     slot->queued = s->queued[i];
-    begin_read(s, slot, first_key(s) + s->ids[i], false);
+    begin_read(s, slot, first_key(s) + s->ids[i], READ_ASKED);
 }
 
 /* Whether the running batch has to do with the slot. */
@@ -221,7 +236,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
     s->n_loading--;
     if (job->status == MOX_OK) {
         slot->state = SLOT_READY;
-        s->warmed += slot->ahead;
+        s->brought[slot->reason]++;
         for (int32_t i = 0; i < job->n_ranges; i++) s->bytes_read += job->ranges[i].bytes;
         if (slot->user >= 0) s->ready[s->n_ready++] = slot->user;
     } else {
@@ -288,7 +303,60 @@ static void warm(mox_expert_stream *s, const uint32_t *heat)
 {
     const int64_t n = find_hottest(s, heat);
     for (int64_t i = n - 1; i >= 0; i--) (void)mox_expert_cache_take(&s->cache, s->slots[i].key); /* the hottest was used last, */
-    for (int64_t i = n - 1; i >= 0; i--) begin_read(s, &s->slots[i], s->cache.key_of[i], true);   /* and is read first */
+    for (int64_t i = n - 1; i >= 0; i--) begin_read(s, &s->slots[i], s->cache.key_of[i], READ_HEAT); /* and is read first */
+}
+
+/* ---- ahead of a layer ---- */
+
+/* False: there is no slot for it. */
+static bool read_ahead(mox_expert_stream *s, int64_t key)
+{
+    const int32_t at = mox_expert_cache_take(&s->cache, key);
+    if (at < 0) return false;
+    expert_slot *slot = &s->slots[at];
+    if (slot->state == SLOT_LOADING && !withdraw(s, slot)) mox_expert_cache_drop(&s->cache, key); /* not worth a wait */
+    else begin_read(s, slot, key, READ_AHEAD);
+    return true;
+}
+
+bool mox_expert_stream_wants(mox_expert_stream *s) { return s->prefetch && mox_foresight_wants(&s->foresight); }
+
+void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n)
+{
+    const int64_t first = layer * s->model->n_experts;
+    s->guess_layer = layer;
+    s->n_guess = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool known = mox_expert_cache_find(&s->cache, first + ids[i]) >= 0;
+        for (int64_t k = 0; k < s->n_guess && !known; k++) known = s->guess[k] == ids[i];
+        if (!known) s->guess[s->n_guess++] = ids[i];
+    }
+    for (int64_t i = 0; i < s->n_guess && s->foresight.reads; i++)
+        if (!read_ahead(s, first + s->guess[i])) return;
+}
+
+/* How many of the guesses about the layer are among those that it asks for, which ascend. */
+static void learn(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n)
+{
+    int64_t right = 0;
+    for (int64_t i = 0; i < s->n_guess && layer == s->guess_layer; i++) {
+        int64_t k = 0;
+        while (k < n && ids[k] != s->guess[i]) k++;
+        right += k < n;
+    }
+    if (layer == s->guess_layer) mox_foresight_learn(&s->foresight, s->n_guess, right);
+    s->n_guess = 0;
+}
+
+/* A batch that needs most of a layer will need most of the next one.  There are slots for it as far as
+ * the running batch has none of them. */
+static void read_next_layer(mox_expert_stream *s)
+{
+    const int64_t n_experts = s->model->n_experts, next = s->layer + 1;
+    if (!s->prefetch || 4 * s->n < 3 * n_experts || next >= s->model->dims.n_layers || !s->model->layers[next].experts) return;
+    int64_t room = s->cache.n_slots - s->n;
+    for (int64_t key = next * n_experts; room > 0 && key < (next + 1) * n_experts; key++, room--)
+        if (mox_expert_cache_find(&s->cache, key) < 0 && !read_ahead(s, key)) return;
 }
 
 /* ---- a trace ---- */
@@ -316,6 +384,7 @@ mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, c
     mox_expert_stream *s = mox_alloc_array(1, sizeof *s);
     if (!s) return mox_fail_memory(err, sizeof *s, "expert slots");
     s->model = m;
+    s->prefetch = !opts->no_prefetch;
     s->reserved = (int64_t)sizeof *s;
     mox_status status = open_slots(s, opts, err);
     if (status == MOX_OK) status = mox_reader_open(&s->reader, m->tensors.files, m->tensors.n_files, reader, err);
@@ -356,12 +425,14 @@ static void read_missing(mox_expert_stream *s)
 
 void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n)
 {
+    s->acquired_s = mox_clock_now();
     collect(s);
     s->layer = layer;
     s->ids = ids;
     s->n = n;
     s->n_done = s->n_given = s->n_ready = 0;
     s->failed = NULL;
+    learn(s, layer, ids, n);
     mox_expert_cache_begin(&s->cache, first_key(s), ids, n, s->slot_of, s->hit);
     for (int32_t i = 0; i < n; i++) {
         uint32_t *heat = &s->heat[first_key(s) + ids[i]];
@@ -369,13 +440,14 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
         if (!s->hit[i]) continue;
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = i;
-        s->warmed_used += slot->ahead;
-        s->warmed += slot->ahead && slot->state == SLOT_LOADING; /* from here on it is no longer ahead */
-        slot->ahead = false;
+        s->used[slot->reason]++;
+        if (slot->state == SLOT_LOADING && slot->reason != READ_ASKED) s->brought[slot->reason]++; /* it counts as asked for from here on */
+        slot->reason = READ_ASKED;
         if (slot->state == SLOT_READY) s->ready[s->n_ready++] = i;
         else mox_reader_hurry(s->reader, &slot->job);
     }
     read_missing(s);
+    read_next_layer(s);
 }
 
 /* Until an expert is ready, or will never be. */
@@ -431,4 +503,5 @@ void mox_expert_stream_release(mox_expert_stream *s)
     s->ids = NULL;
     s->n = s->n_done = s->n_given = s->n_ready = 0;
     s->failed = NULL;
+    s->busy_s += mox_clock_now() - s->acquired_s;
 }

@@ -7,6 +7,11 @@
  * out first, the others as they arrive.  With fewer slots than experts several share a slot:
  * the next one is read when the one before it has been computed.
  *
+ * Experts are also read ahead of their layer, behind all reads that somebody waits for: those
+ * that ahead names, while that pays (foresight.h), and the whole next layer when a batch needs
+ * most of one, as prompts do.  They take free slots and those that the policy gives up, never
+ * one of the running batch; from then on the index has them like any other.
+ *
  * Owns:    slots, index, reader.     Borrows: the model.
  * Threads: that of the step; the reader's own write to slots that are LOADING.
  * Memory:  everything is reserved by open.
@@ -41,6 +46,8 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
 mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
                                   mox_err *err);
 void mox_expert_stream_release(mox_expert_stream *s);
+bool mox_expert_stream_wants(mox_expert_stream *s);
+void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
 
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out);
 void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out); /* [n_layers, n_experts] */

@@ -51,6 +51,15 @@ static int slow(void *user, const char *path, const char *what)
     return 0;
 }
 
+static mox_status probe_file(const mox_file *f, int64_t read_bytes, mox_disk_speed *out, mox_err *err)
+{
+    mox_disk_probe *p;
+    mox_status status = mox_disk_probe_create_files(&p, f, 1, &read_bytes, 1, 16 << 20, err);
+    if (status == MOX_OK) status = mox_disk_probe_best(p, out, err);
+    mox_disk_probe_destroy(&p);
+    return status;
+}
+
 static void parallel_disk_wants_threads(void **state)
 {
     (void)state;
@@ -59,7 +68,7 @@ static void parallel_disk_wants_threads(void **state)
     mox_err err;
     mox_io_set_hook(slow, NULL);
     const double start = mox_clock_now();
-    const mox_status status = mox_disk_probe_files(&f, 1, READ, &s, &err);
+    const mox_status status = probe_file(&f, READ, &s, &err);
     const double took = mox_clock_now() - start;
     mox_io_set_hook(NULL, NULL);
     if (status != MOX_OK) fail_msg("%s", err.msg);
@@ -80,13 +89,12 @@ static void says_whose_speed_it_is(void **state)
     mox_err err;
     const bool refused = mox_file_open_direct(&direct, &f, &err) != MOX_OK;
     mox_file_close(&direct);
-    assert_int_equal(mox_disk_probe_files(&f, 1, 100, &s, &err), MOX_OK);
+    assert_int_equal(probe_file(&f, 100, &s, &err), MOX_OK);
     assert_true(s.direct == !refused && s.bytes_per_s > 0.0);
-    assert_int_equal(mox_disk_probe_files(&shm, 1, 100 * SIZE, &s, &err), MOX_OK); /* longer than the file: as long */
+    assert_int_equal(probe_file(&shm, 100 * SIZE, &s, &err), MOX_OK); /* longer than the file: as long */
     assert_true(!s.direct && s.bytes_per_s > 0.0);
     assert_int_equal(mox_file_memory(&memory, "memory", 10000, &err), MOX_OK);
-    assert_int_equal(mox_disk_probe_files(&memory, 1, 100, &s, &err), MOX_E_UNSUPPORTED);
-    assert_int_equal(mox_disk_probe_files(&f, 1, 0, &s, &err), MOX_E_ARG);
+    assert_int_equal(probe_file(&memory, 100, &s, &err), MOX_E_UNSUPPORTED);
     mox_file_close(&memory);
     remove_file(&shm);
     remove_file(&f);
@@ -105,7 +113,7 @@ static void broken_disk_is_an_error(void **state)
     mox_disk_speed s;
     mox_err err;
     mox_io_set_hook(broken, NULL);
-    assert_int_equal(mox_disk_probe_files(&f, 1, READ, &s, &err), MOX_E_IO);
+    assert_int_equal(probe_file(&f, READ, &s, &err), MOX_E_IO);
     mox_io_set_hook(NULL, NULL);
     assert_non_null(strstr(err.msg, "disk-probe.bin"));
     remove_file(&f);

@@ -65,7 +65,12 @@ mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_ex
     return (mox_expert_stats){.n_slots = now->n_slots, .slot_bytes = now->slot_bytes, .hits = now->hits - before->hits,
                               .misses = now->misses - before->misses, .bytes_read = now->bytes_read - before->bytes_read,
                               .waits = now->waits - before->waits, .wait_s = now->wait_s - before->wait_s,
+                              .busy_s = now->busy_s - before->busy_s,
                               .warmed = now->warmed - before->warmed, .warmed_used = now->warmed_used - before->warmed_used,
+                              .prefetched = now->prefetched - before->prefetched,
+                              .prefetched_used = now->prefetched_used - before->prefetched_used,
+                              .guessed = now->guessed - before->guessed,
+                              .guessed_right = now->guessed_right - before->guessed_right,
                               .policy = now->policy};
 }
 
@@ -88,9 +93,11 @@ void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, char 
 void mox_cli_put_experts_json(const mox_expert_stats *s)
 {
     mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slot_bytes\": %lld, \"hits\": %lld, \"misses\": %lld, "
-                 "\"bytes_read\": %lld, \"policy\": \"%s\", \"warmed\": %lld, \"warmed_used\": %lld, \"wait_s\": ",
+                 "\"bytes_read\": %lld, \"policy\": \"%s\", \"warmed\": %lld, \"warmed_used\": %lld, "
+                 "\"prefetched\": %lld, \"prefetched_used\": %lld, \"guessed\": %lld, \"guessed_right\": %lld, \"wait_s\": ",
                  (long long)s->n_slots, (long long)s->slot_bytes, (long long)s->hits, (long long)s->misses,
-                 (long long)s->bytes_read, s->policy, (long long)s->warmed, (long long)s->warmed_used);
+                 (long long)s->bytes_read, s->policy, (long long)s->warmed, (long long)s->warmed_used,
+                 (long long)s->prefetched, (long long)s->prefetched_used, (long long)s->guessed, (long long)s->guessed_right);
     mox_cli_put_json_real(s->wait_s);
     mox_cli_putf("}");
 }

@@ -224,7 +224,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_SYNTH_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .fallback = "0", .commands = SYNTH | BENCH,
                         .help = "start of the random numbers"},
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
-                  .help = "how unevenly a synthetic router chooses its experts"},
+                  .help = "how unevenly a synthetic router chooses: the exponent of a Zipf law; 0: all experts alike"},
     [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
@@ -259,8 +259,11 @@ const option_def mox_cli_table[N_OPTIONS] = {
                           .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
     [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lfu|lru|2q", .fallback = "lfu", .commands = SETTINGS,
                            .help = "which expert gives way to another, with --experts stream; `moxie replay` compares them"},
-    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
-                     .help = "reads from disk under way at once, with --experts stream"},
+    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .commands = SETTINGS,
+                     .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
+                             "made once, finds best, which may be io_uring)"},
+    [OPT_PREFETCH] = {"prefetch", 0, KIND_CHOICE, "auto|off", .fallback = "auto", .commands = SETTINGS,
+                      .help = "read experts before their layer comes, while that pays, with --experts stream"},
     [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for, for `moxie replay`"},
     [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lfu|lru|2q|belady", .fallback = "all", .commands = REPLAY,

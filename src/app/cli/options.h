@@ -68,6 +68,7 @@ typedef enum option_id {
     OPT_EXPERT_SLOTS,
     OPT_EXPERT_POLICY,
     OPT_READERS,
+    OPT_PREFETCH,
     OPT_TRACE,
     OPT_POLICY,
     OPT_SLOTS,

@@ -78,7 +78,7 @@ static double disk_speed(const planning *g, const mox_cli_options *o)
     if (mox_cli_given(o, OPT_DISK)) return o->v[OPT_DISK].real * 1e9;
     if (g->plan.experts != MOX_EXPERTS_STREAM || g->plan.slot_bytes == 0) return 0.0;
     if (!g->s.dir) return 0.0; /* a shape lies on no disk */
-    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.slot_bytes, &speed) ? speed.bytes_per_s : 0.0;
+    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.experts_bytes, &speed) ? speed.bytes_per_s : 0.0;
 }
 
 static int predict(planning *g, const mox_cli_options *o)

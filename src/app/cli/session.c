@@ -131,8 +131,8 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .fast = o->v[OPT_FAST].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
         .isa = o->v[OPT_ISA].text,
-        .n_readers = (int32_t)o->v[OPT_READERS].number,
         .expert_policy = o->v[OPT_EXPERT_POLICY].text,
+        .no_prefetch = strcmp(o->v[OPT_PREFETCH].text, "off") == 0,
         .warn = warn,
         .warn_user = (void *)(uintptr_t)o,
     };
