@@ -16,7 +16,7 @@ int64_t mox_expert_cache_bytes(int64_t n_keys, int32_t n_slots, const mox_policy
 mox_status mox_expert_cache_init(mox_expert_cache *c, int64_t n_keys, int32_t n_slots, const mox_policy *policy, mox_err *err)
 {
     assert(n_keys > 0 && n_slots > 0);
-    *c = (mox_expert_cache){.n_keys = n_keys, .n_slots = n_slots, .n_free = n_slots, .policy = policy};
+    *c = (mox_expert_cache){.n_keys = n_keys, .n_slots = n_slots, .n_open = n_slots, .n_free = n_slots, .policy = policy};
     c->slot_of = mox_alloc_array((size_t)n_keys, sizeof *c->slot_of);
     c->key_of = mox_alloc_array((size_t)n_slots, sizeof *c->key_of);
     c->free = mox_alloc_array((size_t)n_slots, sizeof *c->free);
@@ -103,4 +103,25 @@ void mox_expert_cache_correct(mox_expert_cache *c, int32_t slot, int64_t key)
     if (c->key_of[slot] >= 0) empty(c, slot);
     if (key >= 0) fill(c, slot, key);
     else c->free[c->n_free++] = slot;
+}
+
+void mox_expert_cache_close_slot(mox_expert_cache *c)
+{
+    assert(c->n_open > 1);
+    const int32_t slot = --c->n_open;
+    assert(c->hold[slot] == MOX_HOLD_NONE);
+    if (c->key_of[slot] >= 0) {
+        empty(c, slot);
+        return;
+    }
+    int32_t at = 0;
+    while (c->free[at] != slot) at++; /* I2: it is there */
+    c->n_free--;
+    for (; at < c->n_free; at++) c->free[at] = c->free[at + 1];
+}
+
+void mox_expert_cache_open_slot(mox_expert_cache *c)
+{
+    assert(c->n_open < c->n_slots);
+    c->free[c->n_free++] = c->n_open++;
 }

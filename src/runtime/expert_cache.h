@@ -11,8 +11,10 @@
  * and the index says what is in it in the end.  So every key of a batch gets its slot at
  * once, and which one does not depend on the order in which reads end.
  *
+ * Only the first n_open slots are used; the others are closed, and hold nothing.
+ *
  * I1  slot_of[key] == s exactly when key_of[s] == key.
- * I2  a slot is either free, or filled and known to the policy. */
+ * I2  an open slot is either free, or filled and known to the policy. */
 #ifndef MOX_RUNTIME_EXPERT_CACHE_H
 #define MOX_RUNTIME_EXPERT_CACHE_H
 
@@ -23,7 +25,7 @@
 
 typedef struct mox_expert_cache {
     int64_t n_keys;
-    int32_t n_slots, n_free;
+    int32_t n_slots, n_open, n_free;
     const mox_policy *policy;
     void *state;      /* of the policy */
     int32_t *slot_of; /* [n_keys], -1: nowhere */
@@ -44,6 +46,11 @@ static inline int32_t mox_expert_cache_find(const mox_expert_cache *c, int64_t k
  * Its slots are held until end.  One batch at a time. */
 void mox_expert_cache_begin(mox_expert_cache *c, int64_t first, const int32_t *ids, int64_t n, int32_t *slots, bool *hit);
 void mox_expert_cache_end(mox_expert_cache *c, const int32_t *slots, int64_t n);
+
+/* Between batches: the last open slot is closed, and what was in it forgotten; at least one
+ * stays.  Or one more is open, as far as there are any. */
+void mox_expert_cache_close_slot(mox_expert_cache *c);
+void mox_expert_cache_open_slot(mox_expert_cache *c);
 
 /* What is in the slot is not what a batch meant to bring there, but key; -1: nothing. */
 void mox_expert_cache_correct(mox_expert_cache *c, int32_t slot, int64_t key);

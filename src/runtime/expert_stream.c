@@ -145,7 +145,8 @@ mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, int64_t 
 
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out)
 {
-    *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
+    *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .n_slots_away = s->cache.n_slots - s->cache.n_open,
+                              .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
                               .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s};
 }
 
@@ -314,4 +315,20 @@ void mox_expert_stream_release(mox_expert_stream *s)
     s->ids = NULL;
     s->n = s->n_done = s->n_given = s->n_ready = 0;
     s->failed = NULL;
+}
+
+void mox_expert_stream_resize(mox_expert_stream *s, int64_t n_slots)
+{
+    mox_expert_cache *c = &s->cache;
+    n_slots = mox_max_i64(mox_min_i64(n_slots, c->n_slots), 1);
+    collect(s);
+    while (c->n_open < n_slots) mox_expert_cache_open_slot(c);
+    if (c->n_open == n_slots) return;
+    for (expert_slot *last; c->n_open > n_slots; last->state = SLOT_EMPTY, last->key = -1) {
+        last = &s->slots[c->n_open - 1];
+        if (last->state == SLOT_LOADING) break;
+        mox_expert_cache_close_slot(c);
+    }
+    /* With the rest of a huge page that was in use when it was closed. */
+    mox_drop_pages(s->first_slot + c->n_open * s->slot_bytes, (size_t)((c->n_slots - c->n_open) * s->slot_bytes));
 }

@@ -40,6 +40,10 @@ mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t
                                   mox_err *err);
 void mox_expert_stream_release(mox_expert_stream *s);
 
+/* Between batches: as few or as many of the slots are in use, at least one; the memory of the
+ * others goes back to the system.  Slots that are being read stay for now, and those before them. */
+void mox_expert_stream_resize(mox_expert_stream *s, int64_t n_slots);
+
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out);
 
 #endif

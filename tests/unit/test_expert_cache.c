@@ -34,8 +34,10 @@ static void check_invariants(const mox_expert_cache *c)
         n_filled++;
         assert_int_equal(c->slot_of[c->key_of[s]], s);
     }
-    assert_int_equal(n_filled + c->n_free, c->n_slots);
+    assert_int_equal(n_filled + c->n_free, c->n_open);
     for (int32_t i = 0; i < c->n_free; i++) assert_int_equal(c->key_of[c->free[i]], -1);
+    for (int32_t i = 0; i < c->n_free; i++) assert_in_range(c->free[i], 0, c->n_open - 1);
+    for (int32_t s = c->n_open; s < c->n_slots; s++) assert_int_equal(c->key_of[s], -1);
 }
 
 /* ---- the slow model ---- */
@@ -151,11 +153,41 @@ static void experts_share_slots_when_there_are_too_few(void **state)
     mox_expert_cache_deinit(&c);
 }
 
+/* Slots are closed and opened at random: nothing goes to a closed one, and what was in the
+ * others stays there. */
+static void closed_slots_are_not_used(void **state)
+{
+    (void)state;
+    enum { SLOTS = 30 };
+    mox_rng rng;
+    mox_rng_init(&rng, 2);
+    mox_expert_cache c = new_cache(SLOTS);
+    for (int t = 0; t < 5000; t++) {
+        int32_t ids[IDS], slots[IDS];
+        int64_t before[SLOTS];
+        bool hit[IDS];
+        const int32_t n_open = 1 + (int32_t)(mox_rng_u64(&rng) % SLOTS);
+        memcpy(before, c.key_of, sizeof before);
+        while (c.n_open > n_open) mox_expert_cache_close_slot(&c);
+        while (c.n_open < n_open) mox_expert_cache_open_slot(&c);
+        check_invariants(&c);
+        for (int32_t s = 0; s < c.n_open; s++) assert_int_equal(c.key_of[s], before[s]);
+        const int64_t n = choose(&rng, ids);
+        mox_expert_cache_begin(&c, (int64_t)(mox_rng_u64(&rng) % (KEYS / IDS)) * IDS, ids, n, slots, hit);
+        for (int64_t i = 0; i < n; i++) assert_in_range(slots[i], 0, c.n_open - 1);
+        mox_expert_cache_end(&c, slots, n);
+        check_invariants(&c);
+    }
+    assert_true(c.hits > 0 && c.misses > 0);
+    mox_expert_cache_deinit(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(least_recently_used_goes),
         cmocka_unit_test(a_batch_keeps_what_it_has),
+        cmocka_unit_test(closed_slots_are_not_used),
         cmocka_unit_test(experts_share_slots_when_there_are_too_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
