@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ static int32_t tokens[PROMPT + DECODE];
 static float (*want)[DECODE + 1][V]; /* [N_MODELS]: logits of the last token of the prompt and of each that follows */
 static float (*got)[V];              /* [DECODE + 1] */
 static mox_model *streamed[N_MODELS]; /* with dense weights loaded */
+static mox_model *packed[N_MODELS];   /* the same models with every expert in one piece */
+static char scratch[] = "/tmp/moxie-experts-XXXXXX";
 
 static mox_model *open_model(const char *dir)
 {
@@ -93,9 +96,18 @@ static void assert_same(mox_context *c, int model, int n_steps)
     assert_memory_equal(got, want[model], (size_t)n_steps * sizeof *got);
 }
 
+static mox_model *open_dense(const char *dir)
+{
+    mox_err err;
+    mox_model *m = open_model(dir);
+    if (mox_model_load_dense(m, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return m;
+}
+
 static int open_all(void **state)
 {
     (void)state;
+    if (!mkdtemp(scratch)) return -1;
     want = calloc(N_MODELS, sizeof *want);
     got = calloc(DECODE + 1, sizeof *got);
     for (int i = 0; i < PROMPT + DECODE; i++) tokens[i] = (i * 7919 + 13) % 1900;
@@ -106,8 +118,11 @@ static int open_all(void **state)
         if (generate(c, DECODE + 1, NULL, want[i], &err) != MOX_OK) fail_msg("%s", err.msg);
         mox_context_destroy(&c);
         mox_model_close(&m);
-        streamed[i] = open_model(model_dirs[i]);
-        if (mox_model_load_dense(streamed[i], NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+        streamed[i] = open_dense(model_dirs[i]);
+        char dir[sizeof scratch + 16];
+        (void)snprintf(dir, sizeof dir, "%s/%d", scratch, i);
+        if (mox_pack(model_dirs[i], dir, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+        packed[i] = open_dense(dir);
     }
     return 0;
 }
@@ -115,22 +130,29 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) mox_model_close(&streamed[i]);
+    char command[sizeof scratch + 16];
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_model_close(&streamed[i]);
+        mox_model_close(&packed[i]);
+    }
     free(want);
     free(got);
-    return 0;
+    (void)snprintf(command, sizeof command, "rm -r '%s'", scratch);
+    return system(command);
 }
 
 /* ---- the same bytes ---- */
 
-static void slots_and_readers_do_not_show(void **state)
+static void slots_readers_and_packing_do_not_show(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
-        const int64_t all = count_experts(streamed[i]), slots[] = {all, all / 2, all / 10, 1};
+    for (int t = 0; t < 2 * N_MODELS; t++) {
+        const int i = t / 2;
+        const mox_model *m = t % 2 ? packed[i] : streamed[i];
+        const int64_t all = count_experts(m), slots[] = {all, all / 2, all / 10, 1};
         for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
             for (int kind = 0; kind < 4; kind++) {
-                mox_context *c = stream_context(streamed[i], slots[j], kind & 1 ? 16 : 1, kind & 2);
+                mox_context *c = stream_context(m, slots[j], kind & 1 ? 16 : 1, kind & 2);
                 mox_expert_stats s;
                 assert_same(c, i, DECODE + 1);
                 mox_context_get_expert_stats(c, &s);
@@ -561,7 +583,7 @@ static void neighbours_are_read_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_and_readers_do_not_show),
+        cmocka_unit_test(slots_readers_and_packing_do_not_show),
         cmocka_unit_test(dense_weights_may_stay_mapped),
         cmocka_unit_test(contexts_share_a_model),
         cmocka_unit_test(a_recorded_run_can_be_replayed),
