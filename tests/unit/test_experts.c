@@ -426,6 +426,159 @@ static void a_single_failed_read_is_repeated(void **state)
     }
 }
 
+/* Whichever read of a whole generation is the first to fail. */
+static void any_read_may_be_the_last(void **state)
+{
+    (void)state;
+    enum { STEPS = 3 };
+    nth f = {0};
+    mox_io_set_hook(fail_reads, &f);
+    mox_context *c = stream_context(packed[1], 30, 1, false);
+    assert_same(c, 1, STEPS);
+    mox_context_destroy(&c);
+    const int total = atomic_load(&f.count);
+    assert_true(total > 40);
+    c = stream_context(packed[1], 30, 1, false);
+    for (int at = 1; at <= total; at++) {
+        mox_err err = {0};
+        nth g = {.from = at, .to = 1 << 30};
+        mox_io_set_hook(fail_reads, &g);
+        mox_context *fresh = stream_context(packed[1], 30, 1, false); /* with nothing read yet */
+        assert_int_equal(generate(fresh, STEPS, NULL, got, &err), MOX_E_IO);
+        assert_non_null(strstr(err.msg, ".safetensors"));
+        mox_io_set_hook(NULL, NULL);
+        if (at % 16 == 1) assert_same(fresh, 1, STEPS); /* the next run is unharmed, */
+        if (at % 16 == 9) assert_same(c, 1, STEPS);     /* and so are its neighbours */
+        mox_context_destroy(&fresh);
+    }
+    mox_context_destroy(&c);
+}
+
+/* Disks that do their work in odd ways: each kind says so every third read. */
+typedef struct odd_disk {
+    int says; /* errno, or -n: no more than n bytes come */
+    unsigned stall_us;
+    atomic_int count;
+} odd_disk;
+
+static int be_odd(void *user, const char *path, const char *what)
+{
+    odd_disk *d = user;
+    if (!of_weights(path, what) || atomic_fetch_add(&d->count, 1) % 3 != 0) return 0;
+    if (d->stall_us > 0) (void)usleep(d->stall_us);
+    return d->says;
+}
+
+static void odd_disks_do_not_show(void **state)
+{
+    (void)state;
+    const odd_disk kinds[] = {{.says = -5000}, {.says = -4096}, {.says = EINTR}, {.says = EAGAIN}, {.stall_us = 2000}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (int t = 0; t < 4; t++) {
+            odd_disk d = kinds[k];
+            mox_context *c = stream_context(t & 1 ? packed[0] : streamed[0], 12, 1, t & 2); /* one reader: no fourth failure in a row */
+            mox_io_set_hook(be_odd, &d);
+            assert_same(c, 0, 2);
+            mox_io_set_hook(NULL, NULL);
+            assert_true(atomic_load(&d.count) > 20);
+            mox_context_destroy(&c);
+        }
+    }
+}
+
+/* ---- files that change while they are in use ---- */
+
+static char copied[sizeof scratch + 32]; /* the weights of a copy of a model */
+
+static mox_model *open_copy(int i)
+{
+    char command[512];
+    mox_err err;
+    (void)snprintf(copied, sizeof copied, "%s/copy", scratch);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'; cp -r '%s' '%s'", copied, model_dirs[i], copied);
+    assert_int_equal(system(command), 0);
+    mox_model *m;
+    if (mox_model_open(&m, copied, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    if (mox_model_load_dense(m, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    strcat(copied, "/model.safetensors");
+    return m;
+}
+
+/* All bytes of one file to another, which stays the file that it is. */
+static void write_again(const char *from, const char *to)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "cat '%s' > '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_file_may_be_unlinked_or_replaced(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        mox_model *m = open_copy(1);
+        mox_context *c = stream_context(m, 12, 3, t & 1);
+        assert_same(c, 1, 1);
+        assert_int_equal(unlink(copied), 0);
+        if (t & 2) write_again("/dev/null", copied);
+        assert_same(c, 1, 3);
+        mox_context_destroy(&c);
+        c = stream_context(m, 12, 3, t & 1); /* whose second descriptor is another file's, or nobody's */
+        assert_same(c, 1, 1);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static void a_file_that_is_cut_short_fails_one_generation(void **state)
+{
+    (void)state;
+    for (int buffered = 0; buffered < 2; buffered++) {
+        mox_err err = {0};
+        mox_model *m = open_copy(1);
+        mox_context *c = stream_context(m, 12, 3, buffered);
+        assert_same(c, 1, 1);
+        assert_int_equal(truncate(copied, 100000), 0);
+        assert_int_equal(generate(c, 3, NULL, got, &err), MOX_E_IO);
+        assert_non_null(strstr(err.msg, copied));
+        assert_non_null(strstr(err.msg, "cut short"));
+        char original[256];
+        (void)snprintf(original, sizeof original, "%s/model.safetensors", model_dirs[1]);
+        write_again(original, copied);
+        assert_same(c, 1, 3);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static int refuse_direct(void *user, const char *path, const char *what)
+{
+    (void)path;
+    return strcmp(what, "direct") == 0 ? *(const int *)user : 0;
+}
+
+static void count_warning(void *user, const char *sentence)
+{
+    ++*(int *)user;
+    assert_non_null(strstr(sentence, "page cache"));
+}
+
+static void without_direct_reads_bytes_are_the_same(void **state)
+{
+    (void)state;
+    static const int reasons[] = {EINVAL, EMFILE};
+    for (int t = 0; t < 2; t++) {
+        int n_warnings = 0, reason = reasons[t];
+        mox_io_set_hook(refuse_direct, &reason);
+        mox_context *c = new_context(packed[2], (mox_context_opts){.expert_bytes = 12 * mox_model_expert_slot_bytes(packed[2]),
+                                                                   .warn = count_warning, .warn_user = &n_warnings});
+        mox_io_set_hook(NULL, NULL);
+        assert_same(c, 2, 3);
+        assert_int_equal(n_warnings, 1);
+        mox_context_destroy(&c);
+    }
+}
+
 /* A disk that answers nobody while it is stalled, and may be broken when it answers again. */
 typedef struct stall {
     atomic_bool on, broken;
@@ -594,6 +747,11 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_survived),
         cmocka_unit_test(a_broken_disk_fails_one_generation),
         cmocka_unit_test(a_single_failed_read_is_repeated),
+        cmocka_unit_test(any_read_may_be_the_last),
+        cmocka_unit_test(odd_disks_do_not_show),
+        cmocka_unit_test(a_file_may_be_unlinked_or_replaced),
+        cmocka_unit_test(a_file_that_is_cut_short_fails_one_generation),
+        cmocka_unit_test(without_direct_reads_bytes_are_the_same),
         cmocka_unit_test(cancelling_does_not_wait_for_the_disk),
         cmocka_unit_test(closing_takes_back_what_is_under_way),
         cmocka_unit_test(every_expert_has_its_place),
