@@ -259,8 +259,50 @@ typedef struct mox_expert_stats {
     int64_t bytes_read;
     int64_t waits;        /* times that a step had nothing to compute until a read ended, */
     double wait_s;        /* and for how long in all */
+    int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
+    const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
+
+/* How often the steps of a context asked for each expert, [n_layers, n_experts] of mox_inspection; all 0
+ * without expert_bytes.  Kept by the caller, it is mox_context_opts.heat of a later context. */
+MOX_API void mox_context_get_heat(const mox_context *c, uint32_t *out);
+
+/* ---- replaying: which expert cache would have had how many hits ----
+ *
+ * A trace is what mox_context_opts.trace was called with, as `moxie --trace` writes it down. */
+
+typedef struct mox_trace mox_trace;
+
+typedef struct mox_trace_info {
+    int64_t n_layers, n_experts, n_active, slot_bytes; /* of the model; slot_bytes: memory of one expert */
+    int64_t n_all;      /* experts of all layers that have any */
+    int64_t n_batches;  /* layers of batches that asked for experts, */
+    int64_t n_requests; /* experts that they asked for, */
+    int64_t n_tokens;   /* and tokens that were computed */
+    int64_t n_ahead;    /* experts that got a slot before anybody asked for them */
+    /* What the recorded run had and counted; n_slots is 0 when its experts were not streamed. */
+    int64_t n_slots, hits, misses;
+    char policy[16];
+} mox_trace_info;
+
+/* MOX_E_FORMAT with the line when the file is damaged.  On failure *out is NULL. */
+MOX_API mox_status mox_trace_open(mox_trace **out, const char *path, mox_err *err);
+MOX_API void mox_trace_close(mox_trace **t);
+MOX_API void mox_trace_get_info(const mox_trace *t, mox_trace_info *out);
+
+typedef struct mox_replay {
+    const char *policy; /* static storage */
+    int64_t n_slots;    /* at most n_all */
+    int64_t hits, misses;
+    int64_t n_ahead;        /* got a slot before anybody asked for them */
+    double bytes_per_token; /* slot_bytes for every miss and every one of those; 0 without tokens */
+} mox_replay;
+
+/* policy: one of mox_context_opts.expert_policy, or "belady", which knows the future and so says
+ * what the best one could have had. */
+MOX_API mox_status mox_trace_replay(const mox_trace *t, const char *policy, int64_t n_slots, mox_replay *out,
+                                    mox_err *err);
 
 /* For measurements only: makes the sequence n tokens longer without computing them.
  * Their part of the attention cache is zero, recurrent state stays as it is and is

@@ -230,6 +230,12 @@ void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
     if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
 }
 
+void mox_context_get_heat(const mox_context *c, uint32_t *out)
+{
+    if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
+    else memset(out, 0, (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out);
+}
+
 const float *mox_logits_row(const mox_context *c, int32_t segment)
 {
     if (segment < 0 || segment >= c->n_seqs || !c->has_logits[segment]) return NULL;

@@ -15,8 +15,8 @@ static mox_status acquire(mox_expert_source *source, int32_t layer, const int32_
     mox_expert_store *s = (mox_expert_store *)source;
     s->experts = s->model->layers[layer].experts;
     for (int64_t i = 0; i < n; i++) assert(ids[i] >= 0 && ids[i] < s->model->n_experts);
-    if (s->trace) s->trace(s->trace_user, layer, ids, n);
     if (s->stream) mox_expert_stream_acquire(s->stream, layer, ids, n);
+    else if (s->trace) s->trace(s->trace_user, MOX_TRACE_BATCH, layer, ids, n);
     s->ids = ids; /* stays valid until release: it is the caller's scratch */
     s->n_ids = n;
     s->n_given = 0;
@@ -63,7 +63,7 @@ mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, co
     if (opts->expert_bytes > 0) {
         const mox_reader_opts reader = {.n_threads = opts->n_readers, .buffered = opts->buffered, .warn = opts->warn,
                                         .warn_user = opts->warn_user};
-        return mox_expert_stream_open(&s->stream, model, opts->expert_bytes, &reader, err);
+        return mox_expert_stream_open(&s->stream, model, opts, &reader, err);
     }
     if (!model->dense_only || model->n_experts == 0) return MOX_OK;
     return mox_fail(err, MOX_E_ARG, "%s: only the dense weights of this model were loaded, so a context needs expert_bytes",

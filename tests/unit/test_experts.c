@@ -195,13 +195,16 @@ typedef struct shadow {
     int64_t n_experts;
     int32_t slots[1024];
     bool hit[1024];
+    int64_t ahead[1024], n_ahead;
 } shadow;
 
-static void follow(void *user, int32_t layer, const int32_t *ids, int64_t n)
+static void follow(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
 {
     shadow *s = user;
-    mox_expert_cache_begin(&s->cache, layer * s->n_experts, ids, n, s->slots, s->hit);
-    mox_expert_cache_end(&s->cache, s->slots, n);
+    const int64_t first = layer * s->n_experts;
+    if (what == MOX_TRACE_BATCH) mox_expert_cache_begin(&s->cache, first, ids, n, s->slots, s->hit);
+    else if (what == MOX_TRACE_AHEAD) s->ahead[s->n_ahead++] = first + ids[0];
+    else fail_msg("expert %d of layer %d was lost", (int)ids[0], (int)layer);
 }
 
 static void a_recorded_run_can_be_replayed(void **state)
@@ -226,6 +229,143 @@ static void a_recorded_run_can_be_replayed(void **state)
             mox_expert_cache_deinit(&s.cache);
         }
     }
+}
+
+/* ---- heat ---- */
+
+typedef struct nth {
+    atomic_int count;
+    int from;
+    atomic_int to; /* calls [from, to] fail, counted from 1 */
+} nth;
+
+static bool of_weights(const char *path, const char *what)
+{
+    const size_t n = strlen(path);
+    return strcmp(what, "read") == 0 && n >= 12 && strcmp(path + n - 12, ".safetensors") == 0;
+}
+
+static int fail_reads(void *user, const char *path, const char *what)
+{
+    nth *f = user;
+    if (!of_weights(path, what)) return 0;
+    const int count = atomic_fetch_add(&f->count, 1) + 1;
+    return count >= f->from && count <= f->to ? EIO : 0;
+}
+
+typedef struct first_step {
+    int64_t hits, misses, warmed, warmed_used;
+} first_step;
+
+/* Logits of a context that begins with these experts, and what its first step after the prompt found. */
+static first_step run_warm(int model, int64_t n_slots, const uint32_t *heat, const char *policy, uint32_t *heat_out)
+{
+    const mox_model *m = streamed[model];
+    mox_expert_stats s;
+    mox_err err;
+    mox_seq *q;
+    mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = n_slots * mox_model_expert_slot_bytes(m), .heat = heat,
+                                                       .expert_policy = policy, .n_readers = 3, .buffered = true});
+    assert_int_equal(mox_seq_create(&q, c, &err), MOX_OK);
+    const mox_segment g = {.seq = q, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}; /* one token, before anything else */
+    if (mox_step(c, &g, 1, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    mox_context_get_expert_stats(c, &s);
+    const first_step first = {s.hits, s.misses, s.warmed, s.warmed_used};
+    mox_seq_destroy(&q);
+    assert_same(c, model, 5);
+    if (heat_out) mox_context_get_heat(c, heat_out);
+    mox_context_destroy(&c);
+    return first;
+}
+
+static void heat_changes_hits_and_no_bytes(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"lru", "lfu", "2q"};
+    for (int i = 0; i < N_MODELS; i++) {
+        const mox_model *m = streamed[i];
+        const int64_t n = m->dims.n_layers * m->n_experts, all = count_experts(m), slots[] = {all, all / 2, all / 5, 3};
+        uint32_t *heat = calloc((size_t)n, sizeof *heat), *odd = calloc((size_t)n, sizeof *odd);
+        uint64_t sum = 0;
+        const first_step cold = run_warm(i, all, NULL, NULL, heat);
+        assert_true(cold.hits == 0 && cold.misses > 0 && cold.warmed == 0 && cold.warmed_used == 0);
+        for (int64_t k = 0; k < n; k++) sum += heat[k];
+        assert_true(sum > (uint64_t)cold.misses);
+        for (int64_t k = 0; k < n; k++) odd[k] = (uint32_t)(k * 2654435761u) % 3 ? UINT32_MAX - (uint32_t)k : 0; /* also where there are none */
+        for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
+            const char *policy = policies[j % 3];
+            const first_step warm = run_warm(i, slots[j], heat, policy, NULL), again = run_warm(i, slots[j], heat, policy, NULL);
+            assert_memory_equal(&warm.hits, &again.hits, 2 * sizeof warm.hits); /* however fast the disk was */
+            assert_int_equal(warm.hits + warm.misses, cold.misses);
+            assert_true(warm.warmed <= slots[j] && warm.warmed_used <= warm.warmed && warm.warmed_used <= warm.hits);
+            if (slots[j] == all) assert_true(warm.misses == 0 && warm.warmed_used == warm.hits);
+            else if (slots[j] > 3) assert_true(warm.hits > 0);
+            (void)run_warm(i, slots[j], odd, policy, NULL);
+        }
+        free(heat);
+        free(odd);
+    }
+}
+
+static void the_hottest_come_first(void **state)
+{
+    (void)state;
+    const mox_model *m = streamed[0];
+    const int64_t n = m->dims.n_layers * m->n_experts;
+    uint32_t *heat = calloc((size_t)n, sizeof *heat);
+    for (int64_t k = 0; k < n; k++) heat[k] = (uint32_t)(k % 5 == 0 ? 100 + k : k % 7 == 0);
+    const int64_t hottest = (n - 1) / 5 * 5;
+    for (int64_t slots = 1; slots <= n / 5; slots += 12) {
+        /* An index that gets them by hand, the hottest last, finds the same as the store. */
+        mox_expert_cache c;
+        assert_int_equal(mox_expert_cache_init(&c, n, (int32_t)slots, &mox_policy_lru, NULL), MOX_OK);
+        for (int64_t k = hottest - 5 * (slots - 1); k <= hottest; k += 5) (void)mox_expert_cache_take(&c, k);
+        shadow f = {.cache = c, .n_experts = m->n_experts};
+        mox_expert_stats s;
+        mox_context *x = new_context(m, (mox_context_opts){.expert_bytes = slots * mox_model_expert_slot_bytes(m), .heat = heat,
+                                                           .trace = follow, .trace_user = &f});
+        assert_same(x, 0, 3);
+        mox_context_get_expert_stats(x, &s);
+        assert_int_equal(s.hits, f.cache.hits);
+        assert_int_equal(s.misses, f.cache.misses);
+        assert_int_equal(f.n_ahead, slots); /* told as they were taken, the hottest last */
+        for (int64_t k = 0; k < slots; k++) assert_int_equal(f.ahead[k], hottest - 5 * (slots - 1 - k));
+        mox_context_destroy(&x);
+        mox_expert_cache_deinit(&f.cache);
+    }
+    free(heat);
+}
+
+/* Reads ahead that fail, or do not end, cost nothing but themselves. */
+static void a_disk_that_fails_ahead_is_asked_again(void **state)
+{
+    (void)state;
+    const mox_model *m = streamed[0];
+    const int64_t n = m->dims.n_layers * m->n_experts;
+    uint32_t *heat = calloc((size_t)n, sizeof *heat);
+    for (int64_t k = 0; k < n; k++) heat[k] = 1 + (uint32_t)k;
+    for (int i = 0; i < 3; i++) {
+        mox_expert_stats s;
+        nth f = {.from = 1, .to = 1 << 30};
+        mox_io_set_hook(fail_reads, &f);
+        mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = 20 * mox_model_expert_slot_bytes(m), .heat = heat,
+                                                           .n_readers = 2, .buffered = true});
+        while (i < 2 && atomic_load(&f.count) < (i == 0 ? 1 : 3 * 20)) (void)usleep(1000);
+        atomic_store(&f.to, 0); /* the disk is well again */
+        if (i == 2) { /* closed at once */
+            mox_context_destroy(&c);
+            mox_io_set_hook(NULL, NULL);
+            continue;
+        }
+        mox_err err;
+        if (generate(c, 1, NULL, got, &err) != MOX_OK) assert_int_equal(err.status, MOX_E_IO); /* one that it waited for */
+        assert_same(c, 0, 3);
+        mox_context_get_expert_stats(c, &s);
+        assert_true(s.misses > 0);
+        mox_context_destroy(&c);
+        mox_io_set_hook(NULL, NULL);
+    }
+    free(heat);
 }
 
 /* ---- memory ---- */
@@ -276,26 +416,6 @@ static void loading_takes_dense_weights_only(void **state)
         assert_int_equal(mox_dense_bytes(streamed[i], &pages, NULL), MOX_OK);
         assert_true(pages >= dense && pages % 4096 == 0);
     }
-}
-
-typedef struct nth {
-    atomic_int count;
-    int from;
-    atomic_int to; /* calls [from, to] fail, counted from 1 */
-} nth;
-
-static bool of_weights(const char *path, const char *what)
-{
-    const size_t n = strlen(path);
-    return strcmp(what, "read") == 0 && n >= 12 && strcmp(path + n - 12, ".safetensors") == 0;
-}
-
-static int fail_reads(void *user, const char *path, const char *what)
-{
-    nth *f = user;
-    if (!of_weights(path, what)) return 0;
-    const int count = atomic_fetch_add(&f->count, 1) + 1;
-    return count >= f->from && count <= f->to ? EIO : 0;
 }
 
 static int fail_allocation(void *user, size_t bytes)
@@ -740,6 +860,9 @@ int main(void)
         cmocka_unit_test(dense_weights_may_stay_mapped),
         cmocka_unit_test(contexts_share_a_model),
         cmocka_unit_test(a_recorded_run_can_be_replayed),
+        cmocka_unit_test(heat_changes_hits_and_no_bytes),
+        cmocka_unit_test(the_hottest_come_first),
+        cmocka_unit_test(a_disk_that_fails_ahead_is_asked_again),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(loading_takes_dense_weights_only),
         cmocka_unit_test(a_failed_load_changes_nothing),

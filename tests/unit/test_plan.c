@@ -156,11 +156,13 @@ static void sizes_are_those_that_contexts_reserve(void **state)
 static void slots_are_those_that_streams_reserve(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
+    static const char *const policies[] = {NULL, "lru", "lfu", "2q"};
+    for (int at = 0; at < 4 * N_MODELS; at++) {
+        const int i = at / 4;
         if (i == DENSE_MODEL) continue;
         mox_err err;
         mox_context *c, *mapped;
-        mox_context_opts o = {.n_ctx = 128, .n_batch = 8, .n_threads = 1};
+        mox_context_opts o = {.n_ctx = 128, .n_batch = 8, .n_threads = 1, .expert_policy = policies[at % 4]};
         const mox_plan p = plan_of(models[i], (mox_plan_opts){.experts = MOX_EXPERTS_STREAM, .n_slots = 17, .context = &o});
         assert_int_equal(p.n_slots, 17);
         int64_t dense;

@@ -58,6 +58,7 @@ static void a_broken_disk_is_told(void **state)
 #undef main
 int main(void)
 {
+    if (setenv("XDG_CACHE_HOME", "", 1) != 0 || setenv("HOME", "", 1) != 0) return 1; /* nothing is kept between runs */
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_broken_disk_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,6 @@
 #include "app/cli/stop.h"
 #include "app/cli/synth.h"
 #include "app/cli/terminal.h"
-#include "app/cli/trace.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -44,7 +43,6 @@ typedef struct bench {
     mox_rng rng;
     mox_cli_progress progress;
     bool printed; /* a row */
-    mox_cli_trace trace;
 } bench;
 
 /* ---- one row --------------------------------------------------------------- */
@@ -152,16 +150,15 @@ static mox_status run_rows(bench *b, int threads, mox_err *err)
     return MOX_OK;
 }
 
-static int open_run(bench *b, int threads)
+static int open_run(bench *b, int threads, bool first)
 {
     mox_err err;
     mox_context_opts opts;
     if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
     opts.n_threads = threads;
-    const int code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes());
+    int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
+    if (code == EXIT_OK) code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes());
     if (code != EXIT_OK) return code;
-    opts.trace = b->trace.out.fd >= 0 ? mox_cli_trace_layer : NULL;
-    opts.trace_user = &b->trace;
     if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
         mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
@@ -187,13 +184,13 @@ static int run_all(bench *b)
     b->progress.rate_unit = "samples/s";
     for (int i = 0; i < b->n_threads && code == EXIT_OK; i++) {
         mox_err err;
-        code = open_run(b, (int)b->threads[i]);
+        code = open_run(b, (int)b->threads[i], i == 0);
         if (code == EXIT_OK && i == 0) bench_print_begin(&b->setup);
         if (code == EXIT_OK && run_rows(b, (int)b->threads[i], &err) != MOX_OK && !mox_cli_stop_signal())
             code = mox_cli_fail_running(&err);
         if (mox_cli_stop_signal()) code = EXIT_SIGNAL + mox_cli_stop_signal();
+        code = mox_cli_trace_end(&b->s.trace, b->s.context, code);
         close_run(b);
-        code = mox_cli_trace_end(&b->trace, code);
     }
     mox_cli_progress_end(&b->progress);
     if (b->setup.instruction) bench_print_end(&b->setup, b->s.model);
@@ -334,13 +331,12 @@ static int open_model(bench *b)
 
 int mox_cli_bench(const mox_cli_options *o)
 {
-    bench b = {.o = o, .trace.out = MOX_OUT_CLOSED};
+    bench b = {.o = o};
     b.setup.format = o->v[OPT_OUTPUT].text;
     b.setup.color = mox_cli_use_color(o->v[OPT_COLOR].text);
     mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);
     mox_cli_stop_catch();
     int code = open_model(&b);
-    if (code == EXIT_OK && o->v[OPT_TRACE].text) code = mox_cli_trace_begin(&b.trace, o->v[OPT_TRACE].text, b.s.model);
     if (code == EXIT_OK) code = run_all(&b);
     mox_free(b.tokens);
     mox_free(b.rates);

@@ -68,6 +68,8 @@ mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_ex
     s.bytes_read -= before->bytes_read;
     s.waits -= before->waits;
     s.wait_s -= before->wait_s;
+    s.warmed -= before->warmed;
+    s.warmed_used -= before->warmed_used;
     return s;
 }
 
@@ -80,6 +82,8 @@ void mox_cli_experts_add(mox_expert_stats *sum, const mox_expert_stats *s)
     sum->bytes_read += before.bytes_read;
     sum->waits += before.waits;
     sum->wait_s += before.wait_s;
+    sum->warmed += before.warmed;
+    sum->warmed_used += before.warmed_used;
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s)
@@ -112,9 +116,9 @@ void mox_cli_put_experts_json(const mox_expert_stats *s, int64_t n_tokens)
         {"wait_s_per_token", s->wait_s / n},
     };
     mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slots_away\": %lld, \"slot_bytes\": %lld, \"hits\": %lld, "
-                 "\"misses\": %lld, \"bytes_read\": %lld",
+                 "\"misses\": %lld, \"bytes_read\": %lld, \"policy\": \"%s\", \"warmed\": %lld, \"warmed_used\": %lld",
                  (long long)s->n_slots, (long long)s->n_slots_away, (long long)s->slot_bytes, (long long)s->hits,
-                 (long long)s->misses, (long long)s->bytes_read);
+                 (long long)s->misses, (long long)s->bytes_read, s->policy, (long long)s->warmed, (long long)s->warmed_used);
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         mox_cli_putf(", \"%s\": ", rates[i].name);
         mox_cli_put_json_real(rates[i].value);

@@ -32,11 +32,12 @@ enum {
     PLAN = 1 << 12,
     PACK = 1 << 13,
     VERIFY = 1 << 14,
+    REPLAY = 1 << 15,
     TALKS = RUN | CHAT, /* commands that make replies */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH | PLAN, /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE | VERIFY,
-    WORKS = WITH_MODEL | SYNTH | LIST | PACK, /* commands with something to say besides their result */
+    WORKS = WITH_MODEL | SYNTH | LIST | PACK | REPLAY, /* commands with something to say besides their result */
     ALL = WORKS | COMPLETION | VERSION,
 };
 
@@ -101,6 +102,16 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"replay", "which expert cache a recorded run would have needed",
+     "moxie replay FILE [--policy NAME] [--slots LIST] [--json]", mox_cli_replay, .bit = REPLAY, .takes_words = 1,
+     .words = {MEANS_FILE},
+     .more = "FILE was written with --trace.  A row is one cache: how many slots it has, and how many percent of all "
+             "experts that is; hit, the requests in percent that it would have had in memory; disk MB/tok, what it would "
+             "have read per token.\n"
+             "lru: the expert that was used longest ago gives way.  lfu: the one that was used least often, old uses "
+             "counting less.  2q: like lru, but an expert has to be asked for again soon after it had to go before it can "
+             "drive out others.  belady knows the future: what it has is what there is to gain.\n"
+             "First the recorded run itself is replayed: exit code 1 when its hits and misses do not come out."},
     {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
      .words = {MEANS_MODEL, MEANS_FOLDER},
      .more = "MODEL is what -m takes elsewhere.  DIR is made, or empty; the packed model there is used like any other, and "
@@ -247,11 +258,17 @@ const option_def mox_cli_table[N_OPTIONS] = {
                              "needed, or mapped and left to the system"},
     [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
                           .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
+    [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lru|lfu|2q", .fallback = "lru", .commands = SETTINGS,
+                           .help = "which expert gives way to another, with --experts stream; `moxie replay` compares them"},
     [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
                      .help = "reads from disk under way at once, with --experts stream"},
-    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH, .means = MEANS_FILE,
-                   .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY,
+    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
+                   .help = "write down which experts were asked for, for `moxie replay`"},
+    [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lru|lfu|2q|belady", .fallback = "all", .commands = REPLAY,
+                    .help = "who gives way"},
+    [OPT_SLOTS] = {"slots", 0, KIND_LIST, "LIST", 1, 1e9, true, .commands = REPLAY,
+                   .help = "sizes of the cache (default: the recorded one, and 10, 25, 50 and 75 % of all experts)"},
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY | REPLAY,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},

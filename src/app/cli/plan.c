@@ -4,6 +4,7 @@
  * (app/cli/memory.h), and speeds come from probes of this machine. */
 #include "app/cli/commands.h"
 #include "app/cli/disk.h"
+#include "app/cli/heat.h"
 #include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
@@ -69,6 +70,7 @@ static int make_plan(planning *g, const mox_cli_options *o)
     if (code != EXIT_OK) return code;
     if (!mox_cli_context_opts(o, 0, &context)) return EXIT_USAGE;
     opts.context = &context;
+    opts.extra_bytes += mox_cli_heat_bytes(g->s.model);
     return mox_plan_make(&g->plan, g->s.model, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
