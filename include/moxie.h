@@ -136,6 +136,7 @@ typedef enum mox_trace_kind {
     MOX_TRACE_BATCH = 0,
     MOX_TRACE_AHEAD, /* it got a slot though nobody had asked for it yet */
     MOX_TRACE_LOST,  /* it had a slot, but could not be read */
+    MOX_TRACE_SLOTS, /* no expert: from now on n slots are in use, as memory allows */
 } mox_trace_kind;
 typedef void mox_trace_fn(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n);
 

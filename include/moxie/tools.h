@@ -254,6 +254,7 @@ MOX_API int64_t mox_model_expert_slot_bytes(const mox_model *m);
  * expert_bytes. */
 typedef struct mox_expert_stats {
     int64_t n_slots, slot_bytes;
+    int64_t n_slots_away; /* of them, how many are not in use now, because others need the memory */
     int64_t hits, misses; /* asked for and there, or had to be read */
     int64_t bytes_read;
     int64_t waits;        /* times that a step had nothing to compute until a read ended, */

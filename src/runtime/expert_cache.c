@@ -17,7 +17,7 @@ int64_t mox_expert_cache_bytes(int64_t n_keys, int32_t n_slots, const mox_policy
 mox_status mox_expert_cache_init(mox_expert_cache *c, int64_t n_keys, int32_t n_slots, const mox_policy *policy, mox_err *err)
 {
     assert(n_keys > 0 && n_slots > 0);
-    *c = (mox_expert_cache){.n_keys = n_keys, .n_slots = n_slots, .n_free = n_slots, .policy = policy};
+    *c = (mox_expert_cache){.n_keys = n_keys, .n_slots = n_slots, .n_open = n_slots, .n_free = n_slots, .policy = policy};
     c->slot_of = mox_alloc_array((size_t)n_keys, sizeof *c->slot_of);
     c->key_of = mox_alloc_array((size_t)n_slots, sizeof *c->key_of);
     c->free = mox_alloc_array((size_t)n_slots, sizeof *c->free);
@@ -111,4 +111,26 @@ void mox_expert_cache_drop(mox_expert_cache *c, int64_t key)
     if (c->trace) c->trace(c->trace_user, MOX_TRACE_LOST, key, &(int32_t){0}, 1);
     empty(c, slot);
     c->free[c->n_free++] = slot;
+}
+
+static void close_last(mox_expert_cache *c)
+{
+    const int32_t slot = --c->n_open;
+    if (c->key_of[slot] >= 0) {
+        empty(c, slot);
+        return;
+    }
+    int32_t at = 0;
+    while (c->free[at] != slot) at++; /* I2: it is there */
+    c->n_free--;
+    for (; at < c->n_free; at++) c->free[at] = c->free[at + 1];
+}
+
+void mox_expert_cache_resize(mox_expert_cache *c, int32_t n_open)
+{
+    assert(n_open >= 1 && n_open <= c->n_slots);
+    if (n_open == c->n_open) return;
+    if (c->trace) c->trace(c->trace_user, MOX_TRACE_SLOTS, 0, NULL, n_open);
+    while (c->n_open > n_open) close_last(c);
+    while (c->n_open < n_open) c->free[c->n_free++] = c->n_open++;
 }

@@ -3,7 +3,7 @@
  * Pure logic: no bytes, no files, no threads, no clock.  The store (expert_store.h) moves
  * bytes as the index says; whoever replays a recorded run calls the same functions and gets
  * the same hits, because nothing here depends on how fast anything was.  All that changes an
- * index are begin, take and drop, and each of them tells the trace.
+ * index are begin, take, drop and resize, and each of them tells the trace.
  *
  * A key is an expert: layer * n_experts + id.  A batch asks for distinct keys at once.
  * Those that are there are touched first, in order; then each of the others gets a slot, in
@@ -12,8 +12,10 @@
  * and the index says what is in it in the end.  So every key of a batch gets its slot at
  * once, and which one does not depend on the order in which reads end.
  *
+ * Only the first n_open slots are used; the others are closed, and hold nothing.
+ *
  * I1  slot_of[key] == s exactly when key_of[s] == key.
- * I2  a slot is either free, or filled and known to the policy. */
+ * I2  an open slot is either free, or filled and known to the policy. */
 #ifndef MOX_RUNTIME_EXPERT_CACHE_H
 #define MOX_RUNTIME_EXPERT_CACHE_H
 
@@ -21,12 +23,13 @@
 #include "moxie.h"
 #include "runtime/policy.h"
 
-/* Called before each change, with what it is: a batch as in begin, or a single key, first + ids[0]. */
+/* Called before each change, with what it is: a batch as in begin, a single key,
+ * first + ids[0], or for MOX_TRACE_SLOTS the number n of those that will be open. */
 typedef void mox_expert_cache_fn(void *user, mox_trace_kind what, int64_t first, const int32_t *ids, int64_t n);
 
 typedef struct mox_expert_cache {
     int64_t n_keys;
-    int32_t n_slots, n_free;
+    int32_t n_slots, n_open, n_free;
     const mox_policy *policy;
     void *state;      /* of the policy */
     int32_t *slot_of; /* [n_keys], -1: nowhere */
@@ -54,5 +57,9 @@ int32_t mox_expert_cache_take(mox_expert_cache *c, int64_t key);
 
 /* A key that is there did not come after all; its slot is free. */
 void mox_expert_cache_drop(mox_expert_cache *c, int64_t key);
+
+/* Between batches: the first n_open slots are in use, at least one; what was in the others is
+ * forgotten. */
+void mox_expert_cache_resize(mox_expert_cache *c, int32_t n_open);
 
 #endif

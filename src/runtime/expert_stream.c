@@ -151,7 +151,8 @@ mox_status mox_expert_stream_measure(const mox_model *m, const mox_context_opts 
 
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out)
 {
-    *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
+    *out = (mox_expert_stats){.n_slots = s->cache.n_slots, .n_slots_away = s->cache.n_slots - s->cache.n_open,
+                              .slot_bytes = s->slot_bytes, .hits = s->cache.hits,
                               .misses = s->cache.misses, .bytes_read = s->bytes_read, .waits = s->waits, .wait_s = s->wait_s,
                               .busy_s = s->busy_s, .warmed = s->brought[READ_HEAT], .warmed_used = s->used[READ_HEAT],
                               .prefetched = s->brought[READ_AHEAD], .prefetched_used = s->used[READ_AHEAD],
@@ -366,6 +367,10 @@ static void tell(void *stream, mox_trace_kind what, int64_t first, const int32_t
     const mox_expert_stream *s = stream;
     const int64_t n_experts = s->model->n_experts;
     const int32_t id = (int32_t)(first % n_experts);
+    if (what == MOX_TRACE_SLOTS) {
+        s->trace(s->trace_user, what, 0, NULL, n);
+        return;
+    }
     s->trace(s->trace_user, what, (int32_t)(first / n_experts), what == MOX_TRACE_BATCH ? ids : &id, n);
 }
 
@@ -504,4 +509,20 @@ void mox_expert_stream_release(mox_expert_stream *s)
     s->n = s->n_done = s->n_given = s->n_ready = 0;
     s->failed = NULL;
     s->busy_s += mox_clock_now() - s->acquired_s;
+}
+
+void mox_expert_stream_resize(mox_expert_stream *s, int64_t n_slots)
+{
+    mox_expert_cache *c = &s->cache;
+    const int32_t target = (int32_t)mox_max_i64(mox_min_i64(n_slots, c->n_slots), 1);
+    collect(s);
+    int32_t n = c->n_open;
+    while (n > target && (s->slots[n - 1].state != SLOT_LOADING || withdraw(s, &s->slots[n - 1]))) n--;
+    mox_expert_cache_resize(c, n > target ? n : target);
+    for (int32_t i = c->n_open; i < c->n_slots; i++) {
+        s->slots[i].state = SLOT_EMPTY;
+        s->slots[i].key = -1;
+    }
+    /* With the rest of a huge page that was in use when it was closed. */
+    mox_drop_pages(s->first_slot + c->n_open * s->slot_bytes, (size_t)((c->n_slots - c->n_open) * s->slot_bytes));
 }

@@ -49,6 +49,10 @@ void mox_expert_stream_release(mox_expert_stream *s);
 bool mox_expert_stream_wants(mox_expert_stream *s);
 void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
 
+/* Between batches: as few or as many of the slots are in use, at least one; the memory of the
+ * others goes back to the system.  Slots that are being read stay for now, and those before them. */
+void mox_expert_stream_resize(mox_expert_stream *s, int64_t n_slots);
+
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out);
 void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out); /* [n_layers, n_experts] */
 

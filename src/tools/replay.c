@@ -55,6 +55,11 @@ static int64_t run(const mox_trace *t, mox_expert_cache *c, const future *f, int
     for (int64_t k = 0; f->next && k < c->n_keys; k++) mox_belady_foresee(c->state, k, f->first[k]);
     for (int64_t i = 0; i < t->n_events; i++) {
         const mox_trace_event *e = &mox_trace_events(t)[i];
+        if (e->what == MOX_TRACE_SLOTS) { /* the same part of those that there are now */
+            const int64_t n_open = (int64_t)c->n_slots * e->layer / mox_max_i64(t->info.n_slots, e->layer);
+            mox_expert_cache_resize(c, (int32_t)mox_max_i64(n_open, 1));
+            continue;
+        }
         const int64_t key = key_of(t, e, e->first), n = e[1].first - e[0].first;
         switch (e->what) {
         case MOX_TRACE_BATCH:
@@ -67,6 +72,7 @@ static int64_t run(const mox_trace *t, mox_expert_cache *c, const future *f, int
         case MOX_TRACE_LOST:
             if (mox_expert_cache_find(c, key) >= 0) mox_expert_cache_drop(c, key);
             break;
+        case MOX_TRACE_SLOTS: break;
         }
     }
     return n_ahead;

@@ -83,6 +83,16 @@ static mox_status begin_event(mox_trace *t, mox_trace_kind what, int64_t layer, 
     return MOX_OK;
 }
 
+/* Slots that are in use from here on. */
+static mox_status read_slots(scanner *s, mox_trace *t, mox_err *err)
+{
+    int64_t n;
+    if (!number(s, t->info.n_all, &n) || n == 0 || !end_line(s)) return damaged(s, "= without a number of slots", err);
+    MOX_TRY(begin_event(t, MOX_TRACE_SLOTS, n, err));
+    t->n_events++;
+    return MOX_OK;
+}
+
 static mox_status read_event(scanner *s, mox_trace *t, mox_err *err)
 {
     mox_trace_info *i = &t->info;
@@ -132,7 +142,8 @@ static mox_status read_trace(scanner *s, mox_trace *t, mox_err *err)
     MOX_TRY(read_header(s, &t->info, err));
     while (!skip(s, "end")) {
         if (s->at == s->end) return damaged(s, "the file ends without an end", err);
-        MOX_TRY(read_event(s, t, err));
+        if (skip(s, "= ")) MOX_TRY(read_slots(s, t, err));
+        else MOX_TRY(read_event(s, t, err));
     }
     if (t->info.n_batches == 0) return damaged(s, "nothing was traced", err);
     MOX_TRY(begin_event(t, MOX_TRACE_BATCH, 0, err));

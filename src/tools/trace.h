@@ -7,7 +7,7 @@
 
 typedef struct mox_trace_event {
     mox_trace_kind what;
-    int32_t layer;
+    int32_t layer; /* for MOX_TRACE_SLOTS: how many, and there are no experts */
     int64_t first; /* of its experts in ids */
 } mox_trace_event;
 

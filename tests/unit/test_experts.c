@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ static int32_t tokens[PROMPT + DECODE];
 static float (*want)[DECODE + 1][V]; /* [N_MODELS]: logits of the last token of the prompt and of each that follows */
 static float (*got)[V];              /* [DECODE + 1] */
 static mox_model *streamed[N_MODELS]; /* with dense weights loaded */
+static mox_model *packed[N_MODELS];   /* the same models with every expert in one piece */
+static char scratch[] = "/tmp/moxie-experts-XXXXXX";
 
 static mox_model *open_model(const char *dir)
 {
@@ -53,6 +56,7 @@ static mox_context *new_context(const mox_model *m, mox_context_opts opts)
     opts.n_ctx = PROMPT + DECODE;
     if (opts.n_threads == 0) opts.n_threads = 2;
     if (mox_context_create(&c, m, &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
+    c->experts.pressure.root = "/nowhere"; /* what happens on this machine shall not show in counts */
     return c;
 }
 
@@ -92,9 +96,18 @@ static void assert_same(mox_context *c, int model, int n_steps)
     assert_memory_equal(got, want[model], (size_t)n_steps * sizeof *got);
 }
 
+static mox_model *open_dense(const char *dir)
+{
+    mox_err err;
+    mox_model *m = open_model(dir);
+    if (mox_model_load_dense(m, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return m;
+}
+
 static int open_all(void **state)
 {
     (void)state;
+    if (!mkdtemp(scratch)) return -1;
     want = calloc(N_MODELS, sizeof *want);
     got = calloc(DECODE + 1, sizeof *got);
     for (int i = 0; i < PROMPT + DECODE; i++) tokens[i] = (i * 7919 + 13) % 1900;
@@ -105,8 +118,11 @@ static int open_all(void **state)
         if (generate(c, DECODE + 1, NULL, want[i], &err) != MOX_OK) fail_msg("%s", err.msg);
         mox_context_destroy(&c);
         mox_model_close(&m);
-        streamed[i] = open_model(model_dirs[i]);
-        if (mox_model_load_dense(streamed[i], NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+        streamed[i] = open_dense(model_dirs[i]);
+        char dir[sizeof scratch + 16];
+        (void)snprintf(dir, sizeof dir, "%s/%d", scratch, i);
+        if (mox_pack(model_dirs[i], dir, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+        packed[i] = open_dense(dir);
     }
     return 0;
 }
@@ -114,22 +130,29 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) mox_model_close(&streamed[i]);
+    char command[sizeof scratch + 16];
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_model_close(&streamed[i]);
+        mox_model_close(&packed[i]);
+    }
     free(want);
     free(got);
-    return 0;
+    (void)snprintf(command, sizeof command, "rm -r '%s'", scratch);
+    return system(command);
 }
 
 /* ---- the same bytes ---- */
 
-static void slots_and_readers_do_not_show(void **state)
+static void slots_readers_and_packing_do_not_show(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
-        const int64_t all = count_experts(streamed[i]), slots[] = {all, all / 2, all / 10, 1};
+    for (int t = 0; t < 2 * N_MODELS; t++) {
+        const int i = t / 2;
+        const mox_model *m = t % 2 ? packed[i] : streamed[i];
+        const int64_t all = count_experts(m), slots[] = {all, all / 2, all / 10, 1};
         for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
             for (int kind = 0; kind < 4; kind++) {
-                mox_context *c = stream_context(streamed[i], slots[j], kind & 1 ? 16 : 1, kind & 2);
+                mox_context *c = stream_context(m, slots[j], kind & 1 ? 16 : 1, kind & 2);
                 mox_expert_stats s;
                 assert_same(c, i, DECODE + 1);
                 mox_context_get_expert_stats(c, &s);
@@ -523,6 +546,159 @@ static void a_single_failed_read_is_repeated(void **state)
     }
 }
 
+/* Whichever read of a whole generation is the first to fail. */
+static void any_read_may_be_the_last(void **state)
+{
+    (void)state;
+    enum { STEPS = 3 };
+    nth f = {0};
+    mox_io_set_hook(fail_reads, &f);
+    mox_context *c = stream_context(packed[1], 30, 1, false);
+    assert_same(c, 1, STEPS);
+    mox_context_destroy(&c);
+    const int total = atomic_load(&f.count);
+    assert_true(total > 40);
+    c = stream_context(packed[1], 30, 1, false);
+    for (int at = 1; at <= total; at++) {
+        mox_err err = {0};
+        nth g = {.from = at, .to = 1 << 30};
+        mox_io_set_hook(fail_reads, &g);
+        mox_context *fresh = stream_context(packed[1], 30, 1, false); /* with nothing read yet */
+        assert_int_equal(generate(fresh, STEPS, NULL, got, &err), MOX_E_IO);
+        assert_non_null(strstr(err.msg, ".safetensors"));
+        mox_io_set_hook(NULL, NULL);
+        if (at % 16 == 1) assert_same(fresh, 1, STEPS); /* the next run is unharmed, */
+        if (at % 16 == 9) assert_same(c, 1, STEPS);     /* and so are its neighbours */
+        mox_context_destroy(&fresh);
+    }
+    mox_context_destroy(&c);
+}
+
+/* Disks that do their work in odd ways: each kind says so every third read. */
+typedef struct odd_disk {
+    int says; /* errno, or -n: no more than n bytes come */
+    unsigned stall_us;
+    atomic_int count;
+} odd_disk;
+
+static int be_odd(void *user, const char *path, const char *what)
+{
+    odd_disk *d = user;
+    if (!of_weights(path, what) || atomic_fetch_add(&d->count, 1) % 3 != 0) return 0;
+    if (d->stall_us > 0) (void)usleep(d->stall_us);
+    return d->says;
+}
+
+static void odd_disks_do_not_show(void **state)
+{
+    (void)state;
+    const odd_disk kinds[] = {{.says = -5000}, {.says = -4096}, {.says = EINTR}, {.says = EAGAIN}, {.stall_us = 2000}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (int t = 0; t < 4; t++) {
+            odd_disk d = kinds[k];
+            mox_context *c = stream_context(t & 1 ? packed[0] : streamed[0], 12, 1, t & 2); /* one reader: no fourth failure in a row */
+            mox_io_set_hook(be_odd, &d);
+            assert_same(c, 0, 2);
+            mox_io_set_hook(NULL, NULL);
+            assert_true(atomic_load(&d.count) > 20);
+            mox_context_destroy(&c);
+        }
+    }
+}
+
+/* ---- files that change while they are in use ---- */
+
+static char copied[sizeof scratch + 32]; /* the weights of a copy of a model */
+
+static mox_model *open_copy(int i)
+{
+    char command[512];
+    mox_err err;
+    (void)snprintf(copied, sizeof copied, "%s/copy", scratch);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'; cp -r '%s' '%s'", copied, model_dirs[i], copied);
+    assert_int_equal(system(command), 0);
+    mox_model *m;
+    if (mox_model_open(&m, copied, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    if (mox_model_load_dense(m, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    strcat(copied, "/model.safetensors");
+    return m;
+}
+
+/* All bytes of one file to another, which stays the file that it is. */
+static void write_again(const char *from, const char *to)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "cat '%s' > '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_file_may_be_unlinked_or_replaced(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        mox_model *m = open_copy(1);
+        mox_context *c = stream_context(m, 12, 3, t & 1);
+        assert_same(c, 1, 1);
+        assert_int_equal(unlink(copied), 0);
+        if (t & 2) write_again("/dev/null", copied);
+        assert_same(c, 1, 3);
+        mox_context_destroy(&c);
+        c = stream_context(m, 12, 3, t & 1); /* whose second descriptor is another file's, or nobody's */
+        assert_same(c, 1, 1);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static void a_file_that_is_cut_short_fails_one_generation(void **state)
+{
+    (void)state;
+    for (int buffered = 0; buffered < 2; buffered++) {
+        mox_err err = {0};
+        mox_model *m = open_copy(1);
+        mox_context *c = stream_context(m, 12, 3, buffered);
+        assert_same(c, 1, 1);
+        assert_int_equal(truncate(copied, 100000), 0);
+        assert_int_equal(generate(c, 3, NULL, got, &err), MOX_E_IO);
+        assert_non_null(strstr(err.msg, copied));
+        assert_non_null(strstr(err.msg, "cut short"));
+        char original[256];
+        (void)snprintf(original, sizeof original, "%s/model.safetensors", model_dirs[1]);
+        write_again(original, copied);
+        assert_same(c, 1, 3);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static int refuse_direct(void *user, const char *path, const char *what)
+{
+    (void)path;
+    return strcmp(what, "direct") == 0 ? *(const int *)user : 0;
+}
+
+static void count_warning(void *user, const char *sentence)
+{
+    ++*(int *)user;
+    assert_non_null(strstr(sentence, "page cache"));
+}
+
+static void without_direct_reads_bytes_are_the_same(void **state)
+{
+    (void)state;
+    static const int reasons[] = {EINVAL, EMFILE};
+    for (int t = 0; t < 2; t++) {
+        int n_warnings = 0, reason = reasons[t];
+        mox_io_set_hook(refuse_direct, &reason);
+        mox_context *c = new_context(packed[2], (mox_context_opts){.expert_bytes = 12 * mox_model_expert_slot_bytes(packed[2]),
+                                                                   .warn = count_warning, .warn_user = &n_warnings});
+        mox_io_set_hook(NULL, NULL);
+        assert_same(c, 2, 3);
+        assert_int_equal(n_warnings, 1);
+        mox_context_destroy(&c);
+    }
+}
+
 /* A disk that answers nobody while it is stalled, and may be broken when it answers again. */
 typedef struct stall {
     atomic_bool on, broken;
@@ -680,7 +856,7 @@ static void neighbours_are_read_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_and_readers_do_not_show),
+        cmocka_unit_test(slots_readers_and_packing_do_not_show),
         cmocka_unit_test(dense_weights_may_stay_mapped),
         cmocka_unit_test(contexts_share_a_model),
         cmocka_unit_test(a_recorded_run_can_be_replayed),
@@ -694,6 +870,11 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_survived),
         cmocka_unit_test(a_broken_disk_fails_one_generation),
         cmocka_unit_test(a_single_failed_read_is_repeated),
+        cmocka_unit_test(any_read_may_be_the_last),
+        cmocka_unit_test(odd_disks_do_not_show),
+        cmocka_unit_test(a_file_may_be_unlinked_or_replaced),
+        cmocka_unit_test(a_file_that_is_cut_short_fails_one_generation),
+        cmocka_unit_test(without_direct_reads_bytes_are_the_same),
         cmocka_unit_test(cancelling_does_not_wait_for_the_disk),
         cmocka_unit_test(closing_takes_back_what_is_under_way),
         cmocka_unit_test(every_expert_has_its_place),

@@ -36,23 +36,18 @@ static mox_model *models[N_MODELS];
 
 static int set_up(void **state)
 {
-    (void)state;
     mox_err err;
     for (int i = 0; i < N_MODELS; i++)
         if (mox_model_open(&models[i], dirs[i], NULL, &err) != MOX_OK) return -1;
-    strcpy(root, "/tmp/moxie-plan-XXXXXX");
-    if (!mkdtemp(root)) return -1;
+    if (new_machine(state) != 0) return -1;
     put("/proc/meminfo", "MemTotal: 4000000 kB\nMemAvailable: 1000000 kB\n");
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
-    char command[128];
     for (int i = 0; i < N_MODELS; i++) mox_model_close(&models[i]);
-    (void)snprintf(command, sizeof command, "rm -r '%s'", root);
-    return system(command);
+    return remove_machine(state);
 }
 
 static mox_plan plan_of(const mox_model *m, mox_plan_opts opts)

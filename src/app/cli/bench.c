@@ -129,6 +129,7 @@ static mox_status run_row(bench *b, bench_row *r, mox_err *err)
     for (int64_t i = 0; i < b->n_samples; i++) MOX_TRY(measure(b, r, i, err));
     mox_context_get_expert_stats(b->s.context, &r->experts);
     r->experts = mox_cli_experts_since(&r->experts, &before);
+    r->own_bytes = mox_machine_own("");
     r->samples = b->n_samples;
     r->rate = median(b->rates, b->n_samples);
     r->rate_low = b->rates[0];
@@ -277,10 +278,34 @@ static int choose(bench *b)
     return EXIT_OK;
 }
 
-static int open_synthetic(bench *b, const char *name)
+/* What does not fit is refused before it is made; the shape has the plan of the whole. */
+static int check_memory(const bench *b, const mox_model *shape)
+{
+    mox_err err;
+    mox_plan plan;
+    mox_context_opts context;
+    mox_plan_opts opts = mox_cli_memory_opts(b->o);
+    if (opts.experts == MOX_EXPERTS_STREAM || opts.n_slots > 0) {
+        mox_cli_say("a model that is made in memory has no file that experts could be read from: `moxie synth` writes one");
+        return EXIT_USAGE;
+    }
+    if (opts.experts == MOX_EXPERTS_AUTO) opts.experts = MOX_EXPERTS_RESIDENT;
+    if (!mox_cli_context_opts(b->o, b->n_ctx, &context)) return EXIT_USAGE;
+    for (int i = 0; i < b->n_threads; i++) context.n_threads = (int32_t)mox_max_i64(context.n_threads, b->threads[i]);
+    opts.context = &context;
+    opts.extra_bytes = mox_probe_bytes();
+    if (mox_plan_make(&plan, shape, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    return plan.fits ? EXIT_OK : mox_cli_memory_refuse(&plan, b->o);
+}
+
+/* In place of its shape. */
+static int make_synthetic(bench *b, const char *name)
 {
     mox_err err;
     int64_t bytes;
+    const int code = check_memory(b, b->s.model);
+    if (code != EXIT_OK) return code;
+    mox_model_close(&b->s.model);
     if (mox_synth_bytes(name, &bytes, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     mox_cli_progress progress;
     const mox_synth_opts opts = mox_cli_synth_opts(b->o, &progress, "making", bytes);
@@ -315,15 +340,17 @@ static int open_model(bench *b)
         mox_cli_say("-m and --synthetic name two models: give one of them");
         return EXIT_USAGE;
     }
-    int code;
-    if (synthetic) code = open_synthetic(b, synthetic);
-    else code = mox_cli_session_find(&b->s, b->o);
+    mox_err err;
+    int code = EXIT_OK;
+    if (synthetic && mox_model_open_shape(&b->s.model, synthetic, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (!synthetic) code = mox_cli_session_find(&b->s, b->o);
     if (code == EXIT_OK && !synthetic) code = mox_cli_session_open_model(&b->s, b->o);
-    if (code == EXIT_OK) code = await_copy(b);
     if (code != EXIT_OK) return code;
     mox_model_get_info(b->s.model, &b->info);
     b->setup.model = synthetic ? synthetic : b->s.dir;
-    return EXIT_OK;
+    code = choose(b);
+    if (code == EXIT_OK && synthetic) code = make_synthetic(b, synthetic);
+    return code == EXIT_OK ? await_copy(b) : code;
 }
 
 int mox_cli_bench(const mox_cli_options *o)
@@ -334,7 +361,6 @@ int mox_cli_bench(const mox_cli_options *o)
     mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);
     mox_cli_stop_catch();
     int code = open_model(&b);
-    if (code == EXIT_OK) code = choose(&b);
     if (code == EXIT_OK) code = run_all(&b);
     mox_free(b.tokens);
     mox_free(b.rates);

@@ -84,7 +84,8 @@ const mox_cli_command mox_cli_commands[] = {
              "needs it.\n"
              "With --experts stream also: hit, the experts that were in memory when they were asked for, in percent; "
              "disk MB/tok and GB/s, what was read and how fast while the test ran; wait, milliseconds per token in which "
-             "there was nothing to compute until a read ended.\n"
+             "there was nothing to compute until a read ended; slots of the expert cache that are in use; GB memory, what "
+             "the process has for itself at the end of the test.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second."},
     {"plan", "what would go where in memory, whether it fits, and how fast that could be",

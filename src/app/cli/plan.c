@@ -55,6 +55,9 @@ static int open_model(planning *g, const mox_cli_options *o, int64_t *extra_byte
     g->name = g->s.dir;
     const mox_status status = mox_tokenizer_open(&g->s.tokenizer, g->s.dir, &err); /* a folder may have none */
     if (status != MOX_OK && status != MOX_E_NOT_FOUND) return mox_cli_fail_opening(&err);
+    if (status == MOX_OK) { /* what run and chat have in memory; they say what is wrong with it */
+        (void)mox_chat_open(&g->s.chat, g->s.dir, g->s.tokenizer, NULL, NULL);
+    }
     return mox_cli_session_open_model(&g->s, o);
 }
 
@@ -71,14 +74,15 @@ static int make_plan(planning *g, const mox_cli_options *o)
     return mox_plan_make(&g->plan, g->s.model, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
-/* A disk that cannot be measured is unknown. */
+/* A disk that cannot be measured is unknown, and so is one behind a page cache, which is fast only
+ * for what fits in there. */
 static double disk_speed(const planning *g, const mox_cli_options *o)
 {
     mox_disk_speed speed;
     if (mox_cli_given(o, OPT_DISK)) return o->v[OPT_DISK].real * 1e9;
     if (g->plan.experts != MOX_EXPERTS_STREAM || g->plan.slot_bytes == 0) return 0.0;
     if (!g->s.dir) return 0.0; /* a shape lies on no disk */
-    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.experts_bytes, &speed) ? speed.bytes_per_s : 0.0;
+    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.experts_bytes, &speed) && speed.direct ? speed.bytes_per_s : 0.0;
 }
 
 static int predict(planning *g, const mox_cli_options *o)

@@ -52,10 +52,11 @@ int mox_cli_trace_begin(mox_cli_trace **out, const char *path, const mox_model *
 
 void mox_cli_trace_line(void *trace, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
 {
-    static const char *const begin[] = {[MOX_TRACE_BATCH] = "\n", [MOX_TRACE_AHEAD] = "\n+ ", [MOX_TRACE_LOST] = "\n- "};
+    static const char *const begin[] = {[MOX_TRACE_BATCH] = "\n", [MOX_TRACE_AHEAD] = "\n+ ", [MOX_TRACE_LOST] = "\n- ",
+                                        [MOX_TRACE_SLOTS] = "\n= "};
     mox_cli_trace *t = trace;
-    put(t, begin[what], layer);
-    for (int64_t i = 0; i < n; i++) put(t, " ", ids[i]);
+    put(t, begin[what], what == MOX_TRACE_SLOTS ? (int32_t)n : layer);
+    for (int64_t i = 0; i < n && what != MOX_TRACE_SLOTS; i++) put(t, " ", ids[i]);
 }
 
 static void put_end(mox_cli_trace *t, const mox_context *c)
