@@ -195,6 +195,7 @@ typedef struct shadow {
     int64_t n_experts;
     int32_t slots[1024];
     bool hit[1024];
+    bool given; /* what is read ahead was taken by hand, and is only noted down */
     int64_t ahead[1024], n_ahead;
 } shadow;
 
@@ -203,8 +204,9 @@ static void follow(void *user, mox_trace_kind what, int32_t layer, const int32_t
     shadow *s = user;
     const int64_t first = layer * s->n_experts;
     if (what == MOX_TRACE_BATCH) mox_expert_cache_begin(&s->cache, first, ids, n, s->slots, s->hit);
-    else if (what == MOX_TRACE_AHEAD) s->ahead[s->n_ahead++] = first + ids[0];
-    else fail_msg("expert %d of layer %d was lost", (int)ids[0], (int)layer);
+    else if (what == MOX_TRACE_LOST) mox_expert_cache_drop(&s->cache, first + ids[0]);
+    else if (s->given) s->ahead[s->n_ahead++] = first + ids[0];
+    else assert_true(mox_expert_cache_take(&s->cache, first + ids[0]) >= 0);
 }
 
 static void a_recorded_run_can_be_replayed(void **state)
@@ -228,6 +230,63 @@ static void a_recorded_run_can_be_replayed(void **state)
             mox_context_destroy(&c);
             mox_expert_cache_deinit(&s.cache);
         }
+    }
+}
+
+/* ---- ahead ---- */
+
+static mox_expert_stats run_prefetch(int model, int64_t n_slots, int n_steps, mox_context_opts opts)
+{
+    mox_expert_stats s;
+    opts.expert_bytes = n_slots * mox_model_expert_slot_bytes(streamed[model]);
+    mox_context *c = new_context(streamed[model], opts);
+    assert_same(c, model, n_steps);
+    mox_context_get_expert_stats(c, &s);
+    mox_context_destroy(&c);
+    return s;
+}
+
+static void reading_ahead_changes_no_bytes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const int64_t all = count_experts(streamed[i]), slots[] = {all, all / 2, all / 5, 9, 1};
+        for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
+            const mox_context_opts ways[] = {{.n_readers = 1}, {.n_readers = 16, .buffered = true},
+                                             {.n_readers = 4, .uring = true, .read_bytes = 16384}};
+            for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+                const mox_expert_stats s = run_prefetch(i, slots[j], DECODE + 1, ways[k]);
+                assert_true(s.guessed_right <= s.guessed && s.prefetched_used <= s.prefetched);
+                if (slots[j] == all / 2) assert_true(s.prefetched > 0 && s.prefetched_used > 0 && s.guessed > 0);
+                if (slots[j] == 1) assert_int_equal(s.prefetched, 0); /* the batch has the only one */
+            }
+            mox_context_opts off = ways[1];
+            off.no_prefetch = true;
+            const mox_expert_stats s = run_prefetch(i, slots[j], DECODE + 1, off);
+            assert_true(s.prefetched == 0 && s.prefetched_used == 0 && s.guessed == 0);
+        }
+    }
+}
+
+/* A prompt that needs nearly all experts reads none twice, though most are read before they are asked for. */
+static void a_prompt_reads_an_expert_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const mox_model *m = streamed[i];
+        const int64_t all = count_experts(m);
+        int64_t bytes = 0;
+        for (int64_t layer = 0; layer < m->dims.n_layers; layer++) {
+            for (int64_t e = 0; m->layers[layer].experts && e < m->n_experts; e++) {
+                mox_expert_place p;
+                mox_expert_place_find(&m->layers[layer].experts[e], &p);
+                for (int32_t k = 0; k < p.n_ranges; k++) bytes += p.ranges[k].bytes;
+            }
+        }
+        const mox_expert_stats s = run_prefetch(i, all / 2, 1, (mox_context_opts){.n_readers = 3});
+        assert_true(s.bytes_read <= bytes);
+        assert_true(s.hits + s.misses > all * 3 / 4); /* or the prompt is too short for this test */
+        assert_true(s.prefetched > all / 2 && s.prefetched_used > s.prefetched * 3 / 4);
     }
 }
 
@@ -265,7 +324,8 @@ static first_step run_warm(int model, int64_t n_slots, const uint32_t *heat, con
     mox_err err;
     mox_seq *q;
     mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = n_slots * mox_model_expert_slot_bytes(m), .heat = heat,
-                                                       .expert_policy = policy, .n_readers = 3, .buffered = true});
+                                                       .expert_policy = policy, .n_readers = 3, .buffered = true,
+                                                       .no_prefetch = true});
     assert_int_equal(mox_seq_create(&q, c, &err), MOX_OK);
     const mox_segment g = {.seq = q, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}; /* one token, before anything else */
     if (mox_step(c, &g, 1, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
@@ -320,10 +380,10 @@ static void the_hottest_come_first(void **state)
         mox_expert_cache c;
         assert_int_equal(mox_expert_cache_init(&c, n, (int32_t)slots, mox_policy_find(NULL), NULL), MOX_OK);
         for (int64_t k = hottest - 5 * (slots - 1); k <= hottest; k += 5) (void)mox_expert_cache_take(&c, k);
-        shadow f = {.cache = c, .n_experts = m->n_experts};
+        shadow f = {.cache = c, .n_experts = m->n_experts, .given = true};
         mox_expert_stats s;
         mox_context *x = new_context(m, (mox_context_opts){.expert_bytes = slots * mox_model_expert_slot_bytes(m), .heat = heat,
-                                                           .trace = follow, .trace_user = &f});
+                                                           .no_prefetch = true, .trace = follow, .trace_user = &f});
         assert_same(x, 0, 3);
         mox_context_get_expert_stats(x, &s);
         assert_int_equal(s.hits, f.cache.hits);
@@ -860,6 +920,8 @@ int main(void)
         cmocka_unit_test(dense_weights_may_stay_mapped),
         cmocka_unit_test(contexts_share_a_model),
         cmocka_unit_test(a_recorded_run_can_be_replayed),
+        cmocka_unit_test(reading_ahead_changes_no_bytes),
+        cmocka_unit_test(a_prompt_reads_an_expert_once),
         cmocka_unit_test(heat_changes_hits_and_no_bytes),
         cmocka_unit_test(the_hottest_come_first),
         cmocka_unit_test(a_disk_that_fails_ahead_is_asked_again),

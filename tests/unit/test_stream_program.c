@@ -9,7 +9,7 @@
 
 #define RUN "run", "-m", SOURCE_ROOT "/models/demo", "--raw", "-p", "Once there was", "-n", "12", "--temp", "0", "-q"
 static const char *const mapped[] = {RUN, NULL};
-static const char *const streamed[] = {RUN, "--expert-slots", "9", NULL};
+static const char *const streamed[] = {RUN, "--expert-slots", "9", "--readers", "8", NULL}; /* without a probe of the disk */
 
 typedef struct disk {
     atomic_int count;
