@@ -161,7 +161,7 @@ static void print_page(const planning *g)
     for (int i = 0; i < N_ROUTINGS; i++)
         mox_cli_putf("%-14s %8.1f%% %s %s\n", routings[i].name, 100.0 * g->speeds[i].hit_rate,
                      rate_text(g->speeds[i].decode_per_s, decode), rate_text(g->speeds[i].prefill_per_s, prefill));
-    mox_cli_putf("at most, with memory of %.1f GB/s, %.0f GMAC/s and ", g->machine.read_bytes_per_s / 1e9,
+    mox_cli_putf("estimated from memory of %.1f GB/s, %.0f GMAC/s and ", g->machine.read_bytes_per_s / 1e9,
                  g->machine.macs_per_s / 1e9);
     if (g->machine.disk_bytes_per_s > 0.0) mox_cli_putf("a disk of %.2f GB/s\n", g->machine.disk_bytes_per_s / 1e9);
     else mox_cli_putf("a disk that was not measured\n");
