@@ -25,6 +25,7 @@ typedef struct expert_slot {
     int32_t user;   /* expert of the running batch that they are for; -1: none */
     int32_t queued; /* expert of the running batch that comes next; -1: none */
     read_reason reason; /* why its key was read; ASKED from when somebody does */
+    bool in_batch;      /* the running batch has to do with it */
 } expert_slot;
 
 struct mox_expert_stream {
@@ -215,9 +216,6 @@ static void advance(mox_expert_stream *s, expert_slot *slot)
     begin_read(s, slot, first_key(s) + s->ids[i], READ_ASKED);
 }
 
-/* Whether the running batch has to do with the slot. */
-static bool in_batch(const mox_expert_stream *s, const expert_slot *slot) { return s->ids && s->cache.held[index_of(s, slot)]; }
-
 /* Outside of batches: what the index expects in a slot, and what is not coming to it, is lost; and what is in
  * it instead is forgotten. */
 static void settle(mox_expert_stream *s, expert_slot *slot)
@@ -245,7 +243,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
         slot->key = -1;
         if (slot->user >= 0 && !s->failed) s->failed = slot;
     }
-    if (!in_batch(s, slot)) settle(s, slot); /* read ahead, or left over from a batch that was given up */
+    if (!slot->in_batch) settle(s, slot); /* read ahead, or left over from a batch that was given up */
     advance(s, slot);
 }
 
@@ -441,9 +439,10 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
     mox_expert_cache_begin(&s->cache, first_key(s), ids, n, s->slot_of, s->hit);
     for (int32_t i = 0; i < n; i++) {
         uint32_t *heat = &s->heat[first_key(s) + ids[i]];
-        *heat += *heat < UINT32_MAX;
-        if (!s->hit[i]) continue;
         expert_slot *slot = &s->slots[s->slot_of[i]];
+        *heat += *heat < UINT32_MAX;
+        slot->in_batch = true;
+        if (!s->hit[i]) continue;
         slot->user = i;
         s->used[slot->reason]++;
         if (slot->state == SLOT_LOADING && slot->reason != READ_ASKED) s->brought[slot->reason]++; /* it counts as asked for from here on */
@@ -503,6 +502,7 @@ void mox_expert_stream_release(mox_expert_stream *s)
     for (int64_t i = 0; i < s->n; i++) {
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = slot->queued = -1;
+        slot->in_batch = false;
         settle(s, slot); /* I1: after a failure not all came that should have */
     }
     s->ids = NULL;

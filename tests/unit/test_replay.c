@@ -219,7 +219,7 @@ static int make_trouble(void *user, const char *file, const char *what)
 }
 
 /* A prompt and some tokens of the demo model, as a trace. */
-static void record_run(recording *r, const char *policy, int64_t n_slots, const uint32_t *heat, trouble *t)
+static void record_run(recording *r, const char *policy, int64_t n_slots, bool prefetch, const uint32_t *heat, trouble *t)
 {
     mox_model *m;
     mox_context *c;
@@ -234,7 +234,7 @@ static void record_run(recording *r, const char *policy, int64_t n_slots, const 
                             (long long)x.n_layers, (long long)x.n_layers_moe, (long long)x.n_experts, (long long)x.n_experts_active, (long long)mox_model_expert_slot_bytes(m));
     if (t) mox_io_set_hook(make_trouble, t);
     const mox_context_opts opts = {.n_ctx = 128, .n_threads = 1, .expert_bytes = n_slots * mox_model_expert_slot_bytes(m),
-                                   .n_readers = 3, .buffered = true, .expert_policy = policy, .heat = heat, .trace = record,
+                                   .n_readers = 3, .buffered = true, .expert_policy = policy, .no_prefetch = !prefetch, .heat = heat, .trace = record,
                                    .trace_user = r};
     if (mox_context_create(&c, m, &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
     c->experts.pressure.root = "/nowhere"; /* what happens on this machine shall not show */
@@ -293,7 +293,10 @@ static void runs_are_reproduced(void **state)
     int64_t hits[3];
     for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
         for (int i = 0; i < 3; i++) {
-            record_run(&r, names[i], sizes[j], NULL, NULL);
+            record_run(&r, names[i], sizes[j], true, NULL, NULL);
+            if (sizes[j] >= 32) assert_true(r.n_events[MOX_TRACE_AHEAD] > 0);
+            (void)reproduce(&r, sizes[j]);
+            record_run(&r, names[i], sizes[j], false, NULL, NULL);
             assert_true(r.n_events[MOX_TRACE_AHEAD] == 0 && r.n_events[MOX_TRACE_LOST] == 0);
             hits[i] = reproduce(&r, sizes[j]);
         }
@@ -313,8 +316,10 @@ static void runs_with_trouble_are_reproduced(void **state)
     for (int at = 0; at < 27; at++) {
         const int64_t n_slots = sizes[at / 3 % 3];
         trouble t = {.squeeze = at >= 18};
-        record_run(&r, names[at % 3], n_slots, heat, at < 9 ? NULL : &t);
-        assert_int_equal(r.n_events[MOX_TRACE_AHEAD], n_slots);
+        const bool prefetch = at % 2;
+        record_run(&r, names[at % 3], n_slots, prefetch, heat, at < 9 ? NULL : &t);
+        if (prefetch) assert_true(r.n_events[MOX_TRACE_AHEAD] >= n_slots);
+        else assert_int_equal(r.n_events[MOX_TRACE_AHEAD], n_slots);
         (void)reproduce(&r, n_slots);
         n_failed += r.n_failed;
         n_cancelled += r.n_cancelled;
@@ -332,7 +337,7 @@ static void damage_does_no_harm(void **state)
     static char text[ROOM];
     mox_rng rng;
     mox_rng_init(&rng, 5);
-    record_run(&r, "lfu", 20, (const uint32_t[128]){[3] = 1, [100] = 2}, NULL);
+    record_run(&r, "lfu", 20, true, (const uint32_t[128]){[3] = 1, [100] = 2}, NULL);
     int n_refused = 0;
     for (int i = 0; i < 3000; i++) {
         size_t n = r.n;
