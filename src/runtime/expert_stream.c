@@ -441,7 +441,7 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = i;
         s->used[slot->reason]++;
-        if (slot->state == SLOT_LOADING && slot->reason != READ_ASKED) s->brought[slot->reason]++; /* it counts as asked for from here on */
+        if (slot->state == SLOT_LOADING) s->brought[slot->reason]++; /* it counts as asked for from here on */
         slot->reason = READ_ASKED;
         if (slot->state == SLOT_READY) s->ready[s->n_ready++] = i;
         else mox_reader_hurry(s->reader, &slot->job);
