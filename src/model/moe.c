@@ -1,6 +1,8 @@
 /* model/moe.c -- see moe.h. */
 #include "model/moe.h"
 
+#include "base/size.h"
+
 enum { GUESS_ROWS = 4 }; /* of larger batches hardly an expert is not wanted */
 
 static mox_status route(mox_run *r, const mox_moe *e, const float *x, float *logits, int32_t *ids, float *weights)
@@ -59,13 +61,15 @@ static mox_status run_shared(mox_run *r, const mox_moe *e, int64_t dim, const fl
 static mox_status guess_next(mox_run *r, const mox_moe *e, int32_t layer, const float *h, mox_moe_ffn_args *args)
 {
     const mox_model *m = e->model;
-    if (r->n > GUESS_ROWS || layer + 1 >= m->dims.n_layers || !m->layers[layer + 1].experts) return MOX_OK;
+    if (layer + 1 >= m->dims.n_layers || !m->layers[layer + 1].experts) return MOX_OK;
     const mox_layer *next = &m->layers[layer + 1];
     const mox_moe *router = next->ffn.data;
-    float *x = MOX_TAKE(r->arena, float, r->n * m->dims.dim);        /* [n, D] */
-    int32_t *ids = MOX_TAKE(r->arena, int32_t, r->n * router->k);   /* [n, k] */
-    float *weights = MOX_TAKE(r->arena, float, r->n * router->k);   /* [n, k], of no interest */
-    float *logits = MOX_TAKE(r->arena, float, r->n * router->n_experts); /* [n, E] */
+    const int64_t rows = mox_min_i64(r->n, GUESS_ROWS); /* taken whatever r->n is, so that more rows never take less memory */
+    float *x = MOX_TAKE(r->arena, float, rows * m->dims.dim);            /* [n, D] */
+    int32_t *ids = MOX_TAKE(r->arena, int32_t, rows * router->k);        /* [n, k] */
+    float *weights = MOX_TAKE(r->arena, float, rows * router->k);        /* [n, k], of no interest */
+    float *logits = MOX_TAKE(r->arena, float, rows * router->n_experts); /* [n, E] */
+    if (r->n > GUESS_ROWS) return MOX_OK;
     if (!r->experts->wants || !r->experts->wants(r->experts)) return MOX_OK;
     MOX_TRY(mox_run_norm(r, &next->norm_post, m->norm_offset, m->dims.eps, h, x, 1, m->dims.dim));
     MOX_TRY(route(r, router, x, logits, ids, weights));
@@ -87,8 +91,8 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     MOX_TRY(route(r, e, x, logits, ids, weights));
     mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, rows);
     MOX_TRY(d->ops.moe_acquire(d, &args, r->err));
-    mox_status status = guess_next(r, e, layer, h, &args);                              /* while experts come */
-    if (status == MOX_OK) status = run_shared(r, e, dim, x, &shared, &gate);            /* the same */
+    mox_status status = guess_next(r, e, layer, h, &args); /* while experts come, and so is what follows */
+    if (status == MOX_OK) status = run_shared(r, e, dim, x, &shared, &gate);
     if (status != MOX_OK) {
         r->experts->release(r->experts);
         return status;

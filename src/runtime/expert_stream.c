@@ -26,6 +26,7 @@ typedef struct expert_slot {
     int32_t queued; /* expert of the running batch that comes next; -1: none */
     read_reason reason; /* why its key was read; ASKED from when somebody does */
     bool in_batch;      /* the running batch has to do with it */
+    bool early;         /* the running batch waits for a read that had begun before it asked */
 } expert_slot;
 
 struct mox_expert_stream {
@@ -189,6 +190,7 @@ static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key, rea
     slot->state = SLOT_LOADING;
     slot->key = key;
     slot->reason = reason;
+    slot->early = false;
     s->n_loading++;
     mox_reader_submit(s->reader, &slot->job);
 }
@@ -238,6 +240,9 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
         s->brought[slot->reason]++;
         for (int32_t i = 0; i < job->n_ranges; i++) s->bytes_read += job->ranges[i].bytes;
         if (slot->user >= 0) s->ready[s->n_ready++] = slot->user;
+    } else if (slot->user >= 0 && slot->early) { /* perhaps it failed long before anybody asked */
+        begin_read(s, slot, slot->key, READ_ASKED);
+        return;
     } else {
         slot->state = SLOT_EMPTY;
         slot->key = -1;
@@ -445,8 +450,9 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
         if (!s->hit[i]) continue;
         slot->user = i;
         s->used[slot->reason]++;
-        if (slot->state == SLOT_LOADING && slot->reason != READ_ASKED) s->brought[slot->reason]++; /* it counts as asked for from here on */
+        if (slot->state == SLOT_LOADING) s->brought[slot->reason]++; /* it counts as asked for from here on */
         slot->reason = READ_ASKED;
+        slot->early = slot->state == SLOT_LOADING;
         if (slot->state == SLOT_READY) s->ready[s->n_ready++] = i;
         else mox_reader_hurry(s->reader, &slot->job);
     }

@@ -268,8 +268,8 @@ static void reading_ahead_changes_no_bytes(void **state)
     }
 }
 
-/* A prompt that needs nearly all experts reads none twice, though most are read before they are asked for. */
-static void a_prompt_reads_an_expert_once(void **state)
+/* A batch that needs nearly all experts reads none twice, though most are read before they are asked for. */
+static void a_batch_reads_an_expert_once(void **state)
 {
     (void)state;
     for (int i = 0; i < N_MODELS; i++) {
@@ -284,7 +284,8 @@ static void a_prompt_reads_an_expert_once(void **state)
             }
         }
         const mox_expert_stats s = run_prefetch(i, all / 2, 1, (mox_context_opts){.n_readers = 3});
-        assert_true(s.bytes_read <= bytes);
+        const int n_batches = m->recurrent_floats && PROMPT > 64 ? 2 : 1; /* cut at the last multiple of 64 */
+        assert_true(s.bytes_read <= n_batches * bytes);
         assert_true(s.hits + s.misses > all * 3 / 4); /* or the prompt is too short for this test */
         assert_true(s.prefetched > all / 2 && s.prefetched_used > s.prefetched * 3 / 4);
     }
@@ -417,9 +418,7 @@ static void a_disk_that_fails_ahead_is_asked_again(void **state)
             mox_io_set_hook(NULL, NULL);
             continue;
         }
-        mox_err err;
-        if (generate(c, 1, NULL, got, &err) != MOX_OK) assert_int_equal(err.status, MOX_E_IO); /* one that it waited for */
-        assert_same(c, 0, 3);
+        assert_same(c, 0, 3); /* also where it waited for one of those */
         mox_context_get_expert_stats(c, &s);
         assert_true(s.misses > 0);
         mox_context_destroy(&c);
@@ -921,7 +920,7 @@ int main(void)
         cmocka_unit_test(contexts_share_a_model),
         cmocka_unit_test(a_recorded_run_can_be_replayed),
         cmocka_unit_test(reading_ahead_changes_no_bytes),
-        cmocka_unit_test(a_prompt_reads_an_expert_once),
+        cmocka_unit_test(a_batch_reads_an_expert_once),
         cmocka_unit_test(heat_changes_hits_and_no_bytes),
         cmocka_unit_test(the_hottest_come_first),
         cmocka_unit_test(a_disk_that_fails_ahead_is_asked_again),
