@@ -203,6 +203,11 @@ void mox_file_unmap_pages(const mox_file *f)
     if (f->map && !f->own) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
 }
 
+void mox_file_forget(const mox_file *f)
+{
+    if (f->fd >= 0) (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void mox_file_map_memory(mox_file *f, void *memory)
 {
     drop_map(f);

@@ -48,6 +48,9 @@ mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files h
 void mox_file_want_huge_pages(const mox_file *f);
 void mox_file_unmap_pages(const mox_file *f);
 
+/* Wishes that the page cache drops what it has of the file, as far as nobody maps it. */
+void mox_file_forget(const mox_file *f);
+
 /* In place of the mapping from now on: memory of mox_reserve_pages(size) that the caller has
  * filled with what of the file will be needed.  f owns it. */
 void mox_file_map_memory(mox_file *f, void *memory);

@@ -30,8 +30,8 @@ static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, boo
 static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t max = c->model->dims.n_ctx_max;
-    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 ||
-        o->n_readers < 0 || o->prefix_bytes < 0)
+    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0 ||
+        o->read_bytes < 0 || o->prefix_bytes < 0)
         return mox_fail(err, MOX_E_ARG, "context options must not be negative");
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
@@ -254,6 +254,12 @@ void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){0};
     if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
+}
+
+void mox_context_get_heat(const mox_context *c, uint32_t *out)
+{
+    if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
+    else memset(out, 0, (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out);
 }
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)

@@ -170,6 +170,7 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
     }
     while (done < total) {
         if (opts && mox_cancelled(opts->cancel)) return mox_fail(err, MOX_E_CANCELLED, "cancelled"); /* nothing touched yet */
+        mox_expert_store_adapt(&c->experts);
         int64_t n_spans;
         const int64_t n = next_batch(c, segs, n_segs, &n_spans);
         MOX_TRY(run_batch(c, segs, n, n_spans, opts, err));

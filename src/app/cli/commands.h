@@ -24,6 +24,6 @@ enum {
 
 mox_cli_command_fn mox_cli_run, mox_cli_chat_command, mox_cli_eval, mox_cli_inspect, mox_cli_tokenize, mox_cli_logits,
     mox_cli_version, mox_cli_bench, mox_cli_synth, mox_cli_template, mox_cli_models, mox_cli_completion,
-    mox_cli_plan, mox_cli_pack, mox_cli_verify, mox_cli_serve;
+    mox_cli_plan, mox_cli_pack, mox_cli_verify, mox_cli_replay, mox_cli_serve;
 
 #endif

@@ -32,13 +32,14 @@ enum {
     PLAN = 1 << 12,
     PACK = 1 << 13,
     VERIFY = 1 << 14,
-    SERVE = 1 << 15,
+    REPLAY = 1 << 15,
+    SERVE = 1 << 16,
     TALKS = RUN | CHAT, /* commands that make replies */
     REPLIES = TALKS | SERVE, /* and for others */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
     SETTINGS = COMPUTES | BENCH | PLAN | SERVE, /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE | VERIFY,
-    WORKS = WITH_MODEL | SYNTH | LIST | PACK, /* commands with something to say besides their result */
+    WORKS = WITH_MODEL | SYNTH | LIST | PACK | REPLAY, /* commands with something to say besides their result */
     ALL = WORKS | COMPLETION | VERSION,
 };
 
@@ -92,7 +93,8 @@ const mox_cli_command mox_cli_commands[] = {
              "needs it.\n"
              "With --experts stream also: hit, the experts that were in memory when they were asked for, in percent; "
              "disk MB/tok and GB/s, what was read and how fast while the test ran; wait, milliseconds per token in which "
-             "there was nothing to compute until a read ended.\n"
+             "there was nothing to compute until a read ended; slots of the expert cache that are in use; GB memory, what "
+             "the process has for itself at the end of the test.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second."},
     {"plan", "what would go where in memory, whether it fits, and how fast that could be",
@@ -109,6 +111,16 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"replay", "which expert cache a recorded run would have needed",
+     "moxie replay FILE [--policy NAME] [--slots LIST] [--json]", mox_cli_replay, .bit = REPLAY, .takes_words = 1,
+     .words = {MEANS_FILE},
+     .more = "FILE was written with --trace.  A row is one cache: how many slots it has, and how many percent of all "
+             "experts that is; hit, the requests in percent that it would have had in memory; disk MB/tok, what it would "
+             "have read per token.\n"
+             "lfu: the expert that was used least often gives way, old uses counting less.  lru: the one that was used "
+             "longest ago.  2q: like lru, but an expert has to be asked for again soon after it had to go before it can "
+             "drive out others.  belady knows the future: what it has is what there is to gain.\n"
+             "First the recorded run itself is replayed: exit code 1 when its hits and misses do not come out."},
     {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
      .words = {MEANS_MODEL, MEANS_FOLDER},
      .more = "MODEL is what -m takes elsewhere.  DIR is made, or empty; the packed model there is used like any other, and "
@@ -226,7 +238,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_SYNTH_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .fallback = "0", .commands = SYNTH | BENCH,
                         .help = "start of the random numbers"},
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
-                  .help = "how unevenly a synthetic router chooses its experts"},
+                  .help = "how unevenly a synthetic router chooses: the exponent of a Zipf law; 0: all experts alike"},
     [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN | SERVE,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
@@ -259,10 +271,19 @@ const option_def mox_cli_table[N_OPTIONS] = {
                              "needed, or mapped and left to the system"},
     [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
                           .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
-    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
-                     .help = "reads from disk under way at once, with --experts stream"},
-    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH, .means = MEANS_FILE,
-                   .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
+    [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lfu|lru|2q", .fallback = "lfu", .commands = SETTINGS,
+                           .help = "which expert gives way to another, with --experts stream; `moxie replay` compares them"},
+    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .commands = SETTINGS,
+                     .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
+                             "made once, finds best, which may be io_uring)"},
+    [OPT_PREFETCH] = {"prefetch", 0, KIND_CHOICE, "auto|off", .fallback = "auto", .commands = SETTINGS,
+                      .help = "read experts before their layer comes, while that pays, with --experts stream"},
+    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
+                   .help = "write down which experts were asked for, for `moxie replay`"},
+    [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lfu|lru|2q|belady", .fallback = "all", .commands = REPLAY,
+                    .help = "who gives way"},
+    [OPT_SLOTS] = {"slots", 0, KIND_LIST, "LIST", 1, 1e9, true, .commands = REPLAY,
+                   .help = "sizes of the cache (default: the recorded one, and 10, 25, 50 and 75 % of all experts)"},
     [OPT_HOST] = {"host", 0, KIND_TEXT, "ADDRESS", .fallback = "127.0.0.1", .commands = SERVE, .help = "where to listen; a name or an address"},
     [OPT_PORT] = {"port", 0, KIND_NUMBER, "N", 0, 65535, .fallback = "8080", .commands = SERVE, .help = "port; 0 takes a free one, which is printed"},
     [OPT_UNIX_SOCKET] = {"unix-socket", 0, KIND_TEXT, "PATH", .commands = SERVE, .means = MEANS_FILE,
@@ -290,7 +311,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_LOG_FILE] = {"log-file", 0, KIND_TEXT, "FILE", .commands = SERVE, .means = MEANS_FILE,
                       .help = "one line for each request goes here (default: standard error)"},
     [OPT_LOG_JSON] = {"log-json", 0, KIND_SWITCH, .commands = SERVE, .help = "lines of the log are JSON objects"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY,
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY | REPLAY,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},

@@ -9,6 +9,7 @@
 #include "app/cli/stop.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/machine.h"
 
 /* ---- the prompt ------------------------------------------------------------------------------- */
 
@@ -124,6 +125,7 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
     stats->generate_s = mox_clock_now() - started - stats->prompt_s;
     mox_context_get_expert_stats(s->context, &stats->experts);
     stats->experts = mox_cli_experts_since(&stats->experts, &before);
+    stats->own_bytes = mox_machine_own("");
     if (*turn) {
         (void)mox_turn_tokens(*turn, &stats->n_reply);
         stats->n_thinking = mox_turn_thinking_tokens(*turn);

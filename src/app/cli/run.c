@@ -217,7 +217,7 @@ static int reply(run_state *r, const mox_cli_options *o, double load_s)
 
 int mox_cli_run(const mox_cli_options *o)
 {
-    run_state r = {0};
+    run_state r = {.session.keep_heat = true};
     if (!check_options(o)) return EXIT_USAGE;
     const double start = mox_clock_now();
     int code = prepare(&r, o);
@@ -226,6 +226,5 @@ int mox_cli_run(const mox_cli_options *o)
     mox_tokens_free(&r.raw.tokens);
     mox_cli_conversation_free(&r.conversation);
     mox_cli_form_close(&r.form);
-    mox_cli_session_close(&r.session);
-    return code;
+    return mox_cli_session_end(&r.session, code);
 }
