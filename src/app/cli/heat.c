@@ -45,23 +45,21 @@ static file_head head_of(const mox_cli_heat *h, const uint32_t *counts)
     return head;
 }
 
-/* What tells a model from others: its configuration, and its index where it has one. */
+/* What tells a model from others: its configuration, and its index where it has one.  False when they cannot be read. */
 static bool hash_model(const char *dir, uint64_t *out)
 {
     static const char *const names[] = {"config.json", "model.safetensors.index.json"};
     *out = HASH_BEGIN;
-    bool any = false;
     for (int i = 0; i < 2; i++) {
         char *path = mox_path_join(dir, names[i]), *text = NULL;
-        size_t n;
-        if (path && mox_file_slurp(path, MOST_TEXT, &text, &n, NULL) == MOX_OK) {
-            *out = hash(*out, text, n);
-            any = true;
-        }
+        size_t n = 0;
+        const mox_status status = path ? mox_file_slurp(path, MOST_TEXT, &text, &n, NULL) : MOX_E_MEMORY;
+        if (status == MOX_OK) *out = hash(*out, text, n);
         mox_free(text);
         mox_free(path);
+        if (status != MOX_OK && (i == 0 || status != MOX_E_NOT_FOUND)) return false;
     }
-    return any;
+    return true;
 }
 
 /* False when there is nothing that can be used: no file, or, said here, one that is not what it should be. */
