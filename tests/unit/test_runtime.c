@@ -605,9 +605,10 @@ typedef struct routed {
     int n;              /* that were asked for, each time that it was */
 } routed;
 
-static void note_routed(void *user, int32_t layer, const int32_t *ids, int64_t n)
+static void note_routed(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
 {
     routed *r = user;
+    assert_int_equal(what, MOX_TRACE_BATCH);
     for (int64_t i = 0; i < n; i++) r->used[layer][ids[i]] = true;
     r->n += (int)n;
 }
