@@ -156,7 +156,7 @@ typedef struct mox_context_opts {
     bool uring;            /* by io_uring where there is one, else, with a warning, by threads */
     int64_t read_bytes;    /* of one read at most; 0 = 1 MiB */
     bool buffered;         /* they go through the system's page cache */
-    const char *expert_policy; /* which expert gives way to another: "lru", "lfu" or "2q"; NULL = lru */
+    const char *expert_policy; /* which expert gives way to another: "lfu", "lru" or "2q"; NULL = lfu */
     const uint32_t *heat;  /* how often experts were used in earlier runs (mox_context_get_heat of
                             * moxie/tools.h): the most used ones are read ahead; NULL = none */
     bool no_prefetch;      /* experts are read when they are asked for and not before, but for those of heat */

@@ -32,7 +32,7 @@ typedef struct mox_expert_cache {
     int32_t *slot_of; /* [n_keys], -1: nowhere */
     int64_t *key_of;  /* [n_slots], -1: free */
     int32_t *free;    /* [n_slots], a stack */
-    bool *held;       /* [n_slots]: the last batch asked for what is in it */
+    bool *held;       /* [n_slots]: the last batch asked for what is in it, or it was taken since */
     int64_t hits, misses;
     mox_expert_cache_fn *trace; /* may be NULL */
     void *trace_user;
@@ -49,7 +49,8 @@ static inline int32_t mox_expert_cache_find(const mox_expert_cache *c, int64_t k
  * Its slots are held until the next batch begins. */
 void mox_expert_cache_begin(mox_expert_cache *c, int64_t first, const int32_t *ids, int64_t n, int32_t *slots, bool *hit);
 
-/* A slot for a key that is not there and that nobody has asked for yet, from what is not held; or -1. */
+/* A slot for a key that is not there and that nobody has asked for yet, from what is not held; or -1.
+ * It is held until the next batch begins. */
 int32_t mox_expert_cache_take(mox_expert_cache *c, int64_t key);
 
 /* A key that is there did not come after all; its slot is free. */

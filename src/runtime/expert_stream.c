@@ -92,7 +92,7 @@ static mox_status open_slots(mox_expert_stream *s, const mox_context_opts *o, mo
     const mox_model *m = s->model;
     const int64_t bytes = o->expert_bytes;
     const mox_policy *policy = mox_policy_find(o->expert_policy);
-    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lru, lfu or 2q", o->expert_policy);
+    if (!policy) return mox_fail(err, MOX_E_ARG, "expert_policy is '%s', not lfu, lru or 2q", o->expert_policy);
     s->slot_bytes = mox_model_expert_slot_bytes(m);
     if (s->slot_bytes == 0) return mox_fail(err, MOX_E_ARG, "%s: the model has no routed experts to stream", m->config.path);
     if (bytes < s->slot_bytes)
@@ -216,8 +216,8 @@ static void advance(mox_expert_stream *s, expert_slot *slot)
     begin_read(s, slot, first_key(s) + s->ids[i], READ_ASKED);
 }
 
-/* Whether the running batch has to do with the slot. */
-static bool in_batch(const mox_expert_stream *s, const expert_slot *slot) { return s->ids && s->cache.held[index_of(s, slot)]; }
+/* Whether the running batch waits for what is read to the slot, or for the slot. */
+static bool in_batch(const expert_slot *slot) { return slot->user >= 0 || slot->queued >= 0; }
 
 /* Outside of batches: what the index expects in a slot, and what is not coming to it, is lost; and what is in
  * it instead is forgotten. */
@@ -249,7 +249,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
         slot->key = -1;
         if (slot->user >= 0 && !s->failed) s->failed = slot;
     }
-    if (!in_batch(s, slot)) settle(s, slot); /* read ahead, or left over from a batch that was given up */
+    if (!in_batch(slot)) settle(s, slot); /* read ahead, or left over from a batch that was given up */
     advance(s, slot);
 }
 
@@ -359,8 +359,7 @@ static void read_next_layer(mox_expert_stream *s)
 {
     const int64_t n_experts = s->model->n_experts, next = s->layer + 1;
     if (!s->prefetch || 4 * s->n < 3 * n_experts || next >= s->model->dims.n_layers || !s->model->layers[next].experts) return;
-    int64_t room = s->cache.n_slots - s->n;
-    for (int64_t key = next * n_experts; room > 0 && key < (next + 1) * n_experts; key++, room--)
+    for (int64_t key = next * n_experts; key < (next + 1) * n_experts; key++)
         if (mox_expert_cache_find(&s->cache, key) < 0 && !read_ahead(s, key)) return;
 }
 

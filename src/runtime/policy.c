@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const mox_policy *const mox_policies[] = {&mox_policy_lru, &mox_policy_lfu, &mox_policy_2q, NULL};
+const mox_policy *const mox_policies[] = {&mox_policy_lfu, &mox_policy_lru, &mox_policy_2q, NULL};
 
 const mox_policy *mox_policy_find(const char *name)
 {

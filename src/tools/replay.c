@@ -76,7 +76,7 @@ mox_status mox_trace_replay(const mox_trace *t, const char *policy, int64_t n_sl
 {
     const bool knows = policy && strcmp(policy, mox_policy_belady.name) == 0;
     const mox_policy *p = knows ? &mox_policy_belady : mox_policy_find(policy);
-    if (!p) return mox_fail(err, MOX_E_ARG, "there is no policy '%s'; there are lru, lfu, 2q and belady", policy);
+    if (!p) return mox_fail(err, MOX_E_ARG, "there is no policy '%s'; there are lfu, lru, 2q and belady", policy);
     if (n_slots < 1) return mox_fail(err, MOX_E_ARG, "a cache of %lld slots holds nothing; ask for at least 1", (long long)n_slots);
     n_slots = mox_min_i64(n_slots, t->info.n_all);
     mox_expert_cache c = {0};

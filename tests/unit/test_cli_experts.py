@@ -31,11 +31,11 @@ class Replay(Case):
             self.assertEqual((told["layers"], told["experts"], told["active"], told["experts_in_all"], told["tokens"]),
                              (8, 16, 4, 128, 56))
             self.assertEqual([(r["slots"], r["policy"]) for r in told["rows"]],
-                             [(n, p) for n in (13, 30, 32, 64, 96) for p in ("lru", "lfu", "2q", "belady")])
+                             [(n, p) for n in (13, 30, 32, 64, 96) for p in ("lfu", "lru", "2q", "belady")])
             for r in told["rows"]:
                 self.assertEqual(r["hits"] + r["misses"], told["requests"])
                 self.assertAlmostEqual(r["hit_percent"], 100 * r["hits"] / told["requests"], places=5)
-                self.assertAlmostEqual(r["bytes_per_token"], r["misses"] * told["slot_bytes"] / 56, delta=1)
+                self.assertAlmostEqual(r["bytes_per_token"], (r["misses"] + r["ahead"]) * told["slot_bytes"] / 56, delta=1)
             row = [r for r in told["rows"] if (r["slots"], r["policy"]) == (30, policy)][0]
             self.assertEqual((row["hits"], row["misses"]), (told["recorded"]["hits"], told["recorded"]["misses"]))
 
@@ -66,22 +66,54 @@ class Replay(Case):
         self.assertRegex(text, r"\nbelady +96 +75\.0 ")
 
     def test_every_command_can_record(self):
-        for name, args in (("run", ["-p", "Hi", "-n", "5", "--temp", "0"]), ("eval", ["-p", "one two three four"]),
-                           ("logits", ["--tokens", self.path("ids", b"5 6 7 8"), "--out", self.path("out"), "--step"])):
-            trace = self.path(f"{name}.txt")
-            self.good(moxie(name, "-m", DEMO, "-q", "--expert-slots", "20", "--trace", trace, *args,
-                            env={"XDG_CACHE_HOME": self.path("cache")}))
-            self.assertTrue(self.replay(trace)["recorded"]["reproduced"], name)
-        self.assertFalse(os.path.exists(self.path("cache")))  # traced runs begin cold, and leave nothing
+        env = {"XDG_CACHE_HOME": self.path("cache")}
+        for slots, policy in (("5", "lru"), ("20", "2q"), ("20", "lfu"), ("90", "lru")):
+            how = ["--expert-slots", slots, "--expert-policy", policy]
+            for name, args in (("run", ["-p", "Hi", "-n", "5", "--temp", "0"]), ("eval", ["-p", "one two three four", "--prefetch", "off"]),
+                               ("logits", ["--tokens", self.path("ids", b"5 6 7 8"), "--out", self.path("out"), "--step"]),
+                               ("chat", ["-n", "5"])):
+                trace = self.path(f"{name}.txt")
+                self.good(moxie(name, "-m", DEMO, "-q", *how, "--trace", trace, *args, stdin=b"Hello\n", env=env))
+                told = self.replay(trace)
+                self.assertEqual((told["recorded"]["policy"], told["recorded"]["slots"]), (policy, int(slots)))
+                self.assertTrue(told["recorded"]["reproduced"], name)
+                # run and chat begin with what the runs before them used
+                if name == "eval":
+                    self.assertEqual(told["ahead"], 0)
+                elif name == "chat":
+                    self.assertGreater(told["ahead"], 0)
+
+    def test_models_without_experts_have_no_traces(self):
+        dense = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "models", "demo-qwen3")
+        self.says(moxie("run", "-m", dense, "-p", "Hi", "--trace", self.path("t")), 2, "--trace", "no routed experts")
+        self.assertFalse(os.path.exists(self.path("t")))
+
+    def test_failed_runs_leave_no_trace(self):
+        self.says(moxie("run", "-m", DEMO, "-p", "Hi", "--trace", self.path("t"), "--ram", "2M"), 4, "--ram")
+        self.says(moxie("run", "-m", DEMO, "-p", "Hi", "-q", "--trace", os.path.join(self.path("none"), "t")), 5, "none")
+        self.assertEqual(os.listdir(self.dir), [])
 
 
 class Heat(Case):
     """Experts that a run used are there when the next one begins."""
 
+    RUN = ["run", "-m", DEMO, "--json", "--temp", "0", "-p", "What is the capital of France?",
+           "--readers", "8"]  # which are not measured, so that nothing else is kept
+
     def run_once(self, *args):
-        told = json.loads(self.good(moxie("run", "-m", DEMO, "-q", "--json", "--temp", "0", "-p", "What is the capital of France?",
-                                          *args, env={"XDG_CACHE_HOME": self.path("cache")})))
+        done = moxie(*self.RUN, "-q", *args, env={"XDG_CACHE_HOME": self.path("cache")})
+        self.assertEqual(done.stderr, b"")
+        told = json.loads(self.good(done))
         return told["tokens"], told["experts"]
+
+    def test_models_have_their_own(self):
+        other = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "models", "demo-qwen3-moe")
+        self.run_once("--expert-slots", "40")
+        done = moxie("run", "-m", other, "--json", "-n", "3", "--raw", "-p", "Hi", "--expert-slots", "40", "--readers", "8",
+                     env={"XDG_CACHE_HOME": self.path("cache")})
+        self.assertEqual(json.loads(self.good(done))["experts"]["warmed"], 0)
+        self.assertNotIn(b"warning", done.stderr)
+        self.assertEqual(len(self.files()), 2)
 
     def files(self):
         folder = os.path.join(self.path("cache"), "moxie")
@@ -118,8 +150,12 @@ class Heat(Case):
         for bad in (b"", good[:-1], good[:20], good + b"x", bytes(flipped), bytes(foreign), b"\xff" * len(good)):
             with open(path, "wb") as f:
                 f.write(bad)
-            again, told = self.run_once("--expert-slots", "40")
-            self.assertEqual((again, told["warmed"]), (tokens, 0))
+            done = moxie(*self.RUN, "--expert-slots", "40", env={"XDG_CACHE_HOME": self.path("cache")})
+            told = json.loads(self.good(done))
+            self.assertEqual((told["tokens"], told["experts"]["warmed"]), (tokens, 0))
+            warnings = [line for line in done.stderr.decode().splitlines() if "warning" in line]
+            self.assertEqual(len(warnings), 1)
+            self.assertIn(path, warnings[0])
             self.assertGreater(self.run_once("--expert-slots", "40")[1]["warmed"], 0)  # it was replaced
 
     def test_no_folder_is_no_error(self):

@@ -149,17 +149,17 @@ static void keys_ahead_take_what_is_not_held(void **state)
     mox_expert_cache_begin(&c, 0, (int32_t[]){0, 1}, 2, slots, hit);
     assert_int_equal(mox_expert_cache_take(&c, 20), 2); /* free */
     assert_int_equal(mox_expert_cache_take(&c, 21), 3);
-    assert_int_equal(mox_expert_cache_take(&c, 22), 2); /* 0 and 1 are older, but held */
+    assert_int_equal(mox_expert_cache_take(&c, 22), -1); /* all are held: by the batch, and by those */
     check_invariants(&c);
     mox_expert_cache_drop(&c, 21);
     check_invariants(&c);
     assert_int_equal(mox_expert_cache_find(&c, 21), -1);
     assert_int_equal(mox_expert_cache_take(&c, 23), 3);
     assert_true(c.hits == 0 && c.misses == 2); /* nobody asked for those */
-    mox_expert_cache_begin(&c, 20, (int32_t[]){2, 3, 4}, 3, slots, hit);
+    mox_expert_cache_begin(&c, 20, (int32_t[]){0, 3, 4}, 3, slots, hit);
     assert_true(hit[0] && hit[1] && !hit[2] && slots[2] == 0);
     assert_int_equal(mox_expert_cache_take(&c, 30), 1); /* held by the batch before, no more */
-    assert_int_equal(mox_expert_cache_take(&c, 31), 1); /* as nobody holds it */
+    assert_int_equal(mox_expert_cache_take(&c, 31), -1);
     mox_expert_cache_begin(&c, 20, (int32_t[]){2, 3, 4, 5}, 4, slots, hit);
     assert_int_equal(mox_expert_cache_take(&c, 32), -1);
     assert_int_equal(mox_expert_cache_find(&c, 32), -1);
@@ -211,7 +211,7 @@ static void a_trace_says_everything(void **state)
             assert_memory_equal(c.key_of, f.cache.key_of, (size_t)size * sizeof *c.key_of);
         }
         assert_true(c.hits == f.cache.hits && c.misses == f.cache.misses && c.hits > 0);
-        assert_true(f.n[MOX_TRACE_BATCH] > 500 && f.n[MOX_TRACE_AHEAD] > 20 && f.n[MOX_TRACE_LOST] > 5);
+        assert_true(f.n[MOX_TRACE_BATCH] > 500 && (size == 1 || (f.n[MOX_TRACE_AHEAD] > 20 && f.n[MOX_TRACE_LOST] > 5)));
         mox_expert_cache_deinit(&c);
         mox_expert_cache_deinit(&f.cache);
     }

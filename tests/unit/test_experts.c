@@ -196,7 +196,7 @@ static void a_recorded_run_can_be_replayed(void **state)
             shadow s = {.n_experts = m->n_experts};
             mox_err err;
             mox_expert_stats stats;
-            assert_int_equal(mox_expert_cache_init(&s.cache, m->dims.n_layers * m->n_experts, (int32_t)slots[j], &mox_policy_lru, &err),
+            assert_int_equal(mox_expert_cache_init(&s.cache, m->dims.n_layers * m->n_experts, (int32_t)slots[j], mox_policy_find(NULL), &err),
                              MOX_OK);
             mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = slots[j] * mox_model_expert_slot_bytes(m),
                                                                .n_readers = 16, .trace = follow, .trace_user = &s});
@@ -357,7 +357,7 @@ static void the_hottest_come_first(void **state)
     for (int64_t slots = 1; slots <= n / 5; slots += 12) {
         /* An index that gets them by hand, the hottest last, finds the same as the store. */
         mox_expert_cache c;
-        assert_int_equal(mox_expert_cache_init(&c, n, (int32_t)slots, &mox_policy_lru, NULL), MOX_OK);
+        assert_int_equal(mox_expert_cache_init(&c, n, (int32_t)slots, mox_policy_find(NULL), NULL), MOX_OK);
         for (int64_t k = hottest - 5 * (slots - 1); k <= hottest; k += 5) (void)mox_expert_cache_take(&c, k);
         shadow f = {.cache = c, .n_experts = m->n_experts, .given = true};
         mox_expert_stats s;

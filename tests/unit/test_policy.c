@@ -126,8 +126,8 @@ static int32_t twoq_victim(const slow *s, const bool *held)
 }
 
 static const slow_policy models[] = {
-    {&mox_policy_lru, lru_fill, lru_touch, drop, first_free},
     {&mox_policy_lfu, lfu_fill, lfu_touch, drop, first_free},
+    {&mox_policy_lru, lru_fill, lru_touch, drop, first_free},
     {&mox_policy_2q, twoq_fill, twoq_touch, twoq_empty, twoq_victim},
 };
 
@@ -231,7 +231,7 @@ static void every_policy_has_a_model_and_a_name(void **state)
         assert_ptr_equal(mox_policy_find(mox_policies[n]->name), mox_policies[n]);
     }
     assert_int_equal(n, sizeof models / sizeof *models);
-    assert_ptr_equal(mox_policy_find(NULL), &mox_policy_lru);
+    assert_ptr_equal(mox_policy_find(NULL), &mox_policy_lfu);
     assert_null(mox_policy_find("belady")); /* no store knows the future */
     assert_null(mox_policy_find(""));
 }

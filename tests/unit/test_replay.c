@@ -103,7 +103,7 @@ static void a_run_with_reads_ahead(void **state)
     assert_int_equal(r.n_ahead, 3); /* 2 of layer 2 finds no slot that is not held */
     assert_true(r.bytes_per_token == 2500.0);
     assert_int_equal(mox_trace_replay(t, "lru", 1, &r, &err), MOX_OK);
-    assert_true(r.hits == 1 && r.misses == 4); /* 1, which the line before has brought and holds */
+    assert_true(r.hits == 2 && r.misses == 3); /* 0, and 1, which the line before has brought and holds */
     assert_int_equal(mox_trace_replay(t, "2q", 8, &r, &err), MOX_OK);
     assert_true(r.hits == 4 && r.misses == 1 && r.n_ahead == 4); /* the lost one misses everywhere */
     assert_int_equal(mox_trace_replay(t, "belady", 2, &r, &err), MOX_OK);
@@ -287,7 +287,7 @@ static void runs_are_reproduced(void **state)
     for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
         for (int i = 0; i < 3; i++) {
             record_run(&r, names[i], sizes[j], NULL, NULL);
-            assert_true(r.n_events[MOX_TRACE_AHEAD] == 0 && r.n_events[MOX_TRACE_LOST] == 0);
+            if (sizes[j] >= 32) assert_true(r.n_events[MOX_TRACE_AHEAD] > 0); /* guesses of the next layer */
             hits[i] = reproduce(&r, sizes[j]);
         }
         if (sizes[j] == 64) assert_true(hits[0] != hits[1] && hits[0] != hits[2]); /* policies made a difference */
@@ -307,7 +307,7 @@ static void runs_with_trouble_are_reproduced(void **state)
         const int64_t n_slots = sizes[at / 3 % 3];
         trouble t = {0};
         record_run(&r, names[at % 3], n_slots, heat, at < 9 ? NULL : &t);
-        assert_int_equal(r.n_events[MOX_TRACE_AHEAD], n_slots);
+        assert_true(r.n_events[MOX_TRACE_AHEAD] >= n_slots);
         (void)reproduce(&r, n_slots);
         n_failed += r.n_failed;
         n_cancelled += r.n_cancelled;

@@ -4,14 +4,15 @@
  * 4-byte count per expert, all as they lie in memory. */
 #include "app/cli/heat.h"
 
+#include "app/cli/cache.h"
+#include "app/cli/message.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "moxie/tools.h"
 
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is written as it lies in memory");
 
@@ -44,56 +45,45 @@ static file_head head_of(const mox_cli_heat *h, const uint32_t *counts)
     return head;
 }
 
-/* What tells a model from others: its configuration, and its index where it has one. */
+/* What tells a model from others: its configuration, and its index where it has one.  False when they cannot be read. */
 static bool hash_model(const char *dir, uint64_t *out)
 {
     static const char *const names[] = {"config.json", "model.safetensors.index.json"};
     *out = HASH_BEGIN;
-    bool any = false;
     for (int i = 0; i < 2; i++) {
         char *path = mox_path_join(dir, names[i]), *text = NULL;
-        size_t n;
-        if (path && mox_file_slurp(path, MOST_TEXT, &text, &n, NULL) == MOX_OK) {
-            *out = hash(*out, text, n);
-            any = true;
-        }
+        size_t n = 0;
+        const mox_status status = path ? mox_file_slurp(path, MOST_TEXT, &text, &n, NULL) : MOX_E_MEMORY;
+        if (status == MOX_OK) *out = hash(*out, text, n);
         mox_free(text);
         mox_free(path);
+        if (status != MOX_OK && (i == 0 || status != MOX_E_NOT_FOUND)) return false;
     }
-    return any;
+    return true;
 }
 
-/* The folder of the cache, made where it is missing; NULL when there is none. */
-static char *cache_folder(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *base = NULL, *dir = NULL;
-    if (cache && cache[0] == '/') base = mox_strdup(cache);
-    else if (home && home[0] == '/') base = mox_path_join(home, ".cache");
-    if (base) dir = mox_path_join(base, "moxie");
-    if (dir) {
-        (void)mkdir(base, 0700);
-        (void)mkdir(dir, 0700);
-    }
-    mox_free(base);
-    return dir;
-}
-
-static bool read_counts(mox_cli_heat *h)
+/* False when there is nothing that can be used: no file, or, said here, one that is not what it should be. */
+static bool read_counts(mox_cli_heat *h, bool quiet)
 {
     char *bytes;
     size_t n;
     const size_t expected = sizeof(file_head) + (size_t)h->n * sizeof *h->counts;
-    if (mox_file_slurp(h->path, (int64_t)expected, &bytes, &n, NULL) != MOX_OK) return false;
-    bool good = n == expected;
+    if (!mox_path_exists(h->path)) return false;
+    bool good = mox_file_slurp(h->path, (int64_t)expected, &bytes, &n, NULL) == MOX_OK;
     if (good) {
-        memcpy(h->counts, bytes + sizeof(file_head), n - sizeof(file_head));
-        const file_head head = head_of(h, h->counts);
-        good = memcmp(bytes, &head, sizeof head) == 0;
+        good = n == expected;
+        if (good) {
+            memcpy(h->counts, bytes + sizeof(file_head), n - sizeof(file_head));
+            const file_head head = head_of(h, h->counts);
+            good = memcmp(bytes, &head, sizeof head) == 0;
+        }
+        mox_free(bytes);
     }
-    if (!good) memset(h->counts, 0, (size_t)h->n * sizeof *h->counts);
-    mox_free(bytes);
-    return good;
+    if (good) return true;
+    memset(h->counts, 0, (size_t)h->n * sizeof *h->counts);
+    if (!quiet)
+        mox_cli_say("warning: %s is damaged or of another model, so no experts are read ahead; it is written anew", h->path);
+    return false;
 }
 
 static int64_t count_experts(const mox_model *m)
@@ -105,19 +95,17 @@ static int64_t count_experts(const mox_model *m)
 
 int64_t mox_cli_heat_bytes(const mox_model *m) { return 2 * count_experts(m) * (int64_t)sizeof(uint32_t); }
 
-const uint32_t *mox_cli_heat_open(mox_cli_heat *h, const char *dir, const mox_model *m)
+const uint32_t *mox_cli_heat_open(mox_cli_heat *h, const char *dir, const mox_model *m, bool quiet)
 {
     *h = (mox_cli_heat){.n = count_experts(m)};
-    char *folder = cache_folder();
-    if (folder && h->n > 0 && hash_model(dir, &h->model)) {
+    if (h->n > 0 && hash_model(dir, &h->model)) {
         char name[64];
         (void)snprintf(name, sizeof name, "heat-%016llx.bin", (unsigned long long)h->model);
-        h->path = mox_path_join(folder, name);
+        h->path = mox_cli_cache_path(name);
         h->counts = mox_alloc_array(1, (size_t)mox_cli_heat_bytes(m));
     }
-    mox_free(folder);
     if (!h->path || !h->counts) mox_cli_heat_close(h);
-    return h->path && read_counts(h) ? h->counts : NULL;
+    return h->path && read_counts(h, quiet) ? h->counts : NULL;
 }
 
 static void add(mox_cli_heat *h, const uint32_t *run)
@@ -141,6 +129,7 @@ void mox_cli_heat_save(mox_cli_heat *h, const mox_context *c)
     add(h, h->counts + h->n);
     const file_head head = head_of(h, h->counts);
     mox_out out;
+    mox_cli_cache_make();
     if (mox_out_open(&out, h->path, NULL) == MOX_OK && mox_out_write(&out, &head, sizeof head, NULL) == MOX_OK &&
         mox_out_write(&out, h->counts, (size_t)h->n * sizeof *h->counts, NULL) == MOX_OK)
         (void)mox_out_commit(&out, NULL);

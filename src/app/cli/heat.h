@@ -1,9 +1,9 @@
 /* app/cli/heat.h -- which experts a model's runs used, kept between them in a small file, so that the next run
  * can begin with those.
  *
- * The file is in the user's cache folder ($XDG_CACHE_HOME/moxie, else ~/.cache/moxie) and named after the
- * model's configuration and index.  It is a convenience: when it is missing, damaged or of another model, or
- * cannot be written, nothing is said and nothing but the speed of the first tokens changes. */
+ * The file is in the folder of app/cli/cache.h and named after the model's configuration and index.  It is a
+ * convenience: when it is missing or cannot be written, nothing is said and nothing but the speed of the first
+ * tokens changes; one that is damaged or of another model is ignored with a warning, and replaced. */
 #ifndef MOX_APP_CLI_HEAT_H
 #define MOX_APP_CLI_HEAT_H
 
@@ -17,7 +17,7 @@ typedef struct mox_cli_heat { /* zeroed: none is kept */
 } mox_cli_heat;
 
 /* Of the model in dir; returns what mox_context_opts.heat takes.  Before the memory is settled. */
-const uint32_t *mox_cli_heat_open(mox_cli_heat *h, const char *dir, const mox_model *m);
+const uint32_t *mox_cli_heat_open(mox_cli_heat *h, const char *dir, const mox_model *m, bool quiet);
 int64_t mox_cli_heat_bytes(const mox_model *m); /* that open keeps */
 /* Adds what the context (may be NULL) used, and writes the file, if experts were streamed. */
 void mox_cli_heat_save(mox_cli_heat *h, const mox_context *c);

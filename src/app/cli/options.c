@@ -107,8 +107,8 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "FILE was written with --trace.  A row is one cache: how many slots it has, and how many percent of all "
              "experts that is; hit, the requests in percent that it would have had in memory; disk MB/tok, what it would "
              "have read per token.\n"
-             "lru: the expert that was used longest ago gives way.  lfu: the one that was used least often, old uses "
-             "counting less.  2q: like lru, but an expert has to be asked for again soon after it had to go before it can "
+             "lfu: the expert that was used least often gives way, old uses counting less.  lru: the one that was used "
+             "longest ago.  2q: like lru, but an expert has to be asked for again soon after it had to go before it can "
              "drive out others.  belady knows the future: what it has is what there is to gain.\n"
              "First the recorded run itself is replayed: exit code 1 when its hits and misses do not come out."},
     {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
@@ -257,7 +257,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
                              "needed, or mapped and left to the system"},
     [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
                           .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
-    [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lru|lfu|2q", .fallback = "lru", .commands = SETTINGS,
+    [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lfu|lru|2q", .fallback = "lfu", .commands = SETTINGS,
                            .help = "which expert gives way to another, with --experts stream; `moxie replay` compares them"},
     [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .commands = SETTINGS,
                      .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
@@ -266,7 +266,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
                       .help = "read experts before their layer comes, while that pays, with --experts stream"},
     [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for, for `moxie replay`"},
-    [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lru|lfu|2q|belady", .fallback = "all", .commands = REPLAY,
+    [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lfu|lru|2q|belady", .fallback = "all", .commands = REPLAY,
                     .help = "who gives way"},
     [OPT_SLOTS] = {"slots", 0, KIND_LIST, "LIST", 1, 1e9, true, .commands = REPLAY,
                    .help = "sizes of the cache (default: the recorded one, and 10, 25, 50 and 75 % of all experts)"},

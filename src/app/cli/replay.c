@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const char *const policies[] = {"lru", "lfu", "2q", "belady"};
+static const char *const policies[] = {"lfu", "lru", "2q", "belady"};
 enum { N_POLICIES = sizeof policies / sizeof *policies, N_SHARES = 4 };
 
 typedef struct replay {

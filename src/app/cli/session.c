@@ -144,7 +144,7 @@ int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, i
     mox_context_opts opts;
     if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
     int code = mox_cli_session_trace(s, o, &opts);
-    if (s->keep_heat) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model);
+    if (s->keep_heat) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model, o->v[OPT_QUIET].on);
     if (code == EXIT_OK) code = mox_cli_memory_settle(s, o, &opts, NULL, 0);
     return code == EXIT_OK ? mox_cli_session_make_context(s, &opts) : code;
 }
