@@ -101,7 +101,7 @@ int32_t mox_expert_cache_take(mox_expert_cache *c, int64_t key)
     if (slot < 0) return slot;
     if (c->trace) c->trace(c->trace_user, MOX_TRACE_AHEAD, key, &(int32_t){0}, 1);
     fill(c, slot, key);
-    c->held[slot] = true;
+    c->held[slot] = true; /* the next one must not take it: it is not yet known to be used */
     return slot;
 }
 

@@ -25,7 +25,6 @@ typedef struct expert_slot {
     int32_t user;   /* expert of the running batch that they are for; -1: none */
     int32_t queued; /* expert of the running batch that comes next; -1: none */
     read_reason reason; /* why its key was read; ASKED from when somebody does */
-    bool in_batch;      /* the running batch has to do with it */
     bool early;         /* the running batch waits for a read that had begun before it asked */
 } expert_slot;
 
@@ -218,6 +217,9 @@ static void advance(mox_expert_stream *s, expert_slot *slot)
     begin_read(s, slot, first_key(s) + s->ids[i], READ_ASKED);
 }
 
+/* Whether the running batch waits for what is read to the slot, or for the slot. */
+static bool in_batch(const expert_slot *slot) { return slot->user >= 0 || slot->queued >= 0; }
+
 /* Outside of batches: what the index expects in a slot, and what is not coming to it, is lost; and what is in
  * it instead is forgotten. */
 static void settle(mox_expert_stream *s, expert_slot *slot)
@@ -248,7 +250,7 @@ static void arrive(mox_expert_stream *s, mox_read_job *job)
         slot->key = -1;
         if (slot->user >= 0 && !s->failed) s->failed = slot;
     }
-    if (!slot->in_batch) settle(s, slot); /* read ahead, or left over from a batch that was given up */
+    if (!in_batch(slot)) settle(s, slot); /* read ahead, or left over from a batch that was given up */
     advance(s, slot);
 }
 
@@ -358,8 +360,7 @@ static void read_next_layer(mox_expert_stream *s)
 {
     const int64_t n_experts = s->model->n_experts, next = s->layer + 1;
     if (!s->prefetch || 4 * s->n < 3 * n_experts || next >= s->model->dims.n_layers || !s->model->layers[next].experts) return;
-    int64_t room = s->cache.n_slots - s->n;
-    for (int64_t key = next * n_experts; room > 0 && key < (next + 1) * n_experts; key++, room--)
+    for (int64_t key = next * n_experts; key < (next + 1) * n_experts; key++)
         if (mox_expert_cache_find(&s->cache, key) < 0 && !read_ahead(s, key)) return;
 }
 
@@ -446,7 +447,6 @@ void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_
         uint32_t *heat = &s->heat[first_key(s) + ids[i]];
         expert_slot *slot = &s->slots[s->slot_of[i]];
         *heat += *heat < UINT32_MAX;
-        slot->in_batch = true;
         if (!s->hit[i]) continue;
         slot->user = i;
         s->used[slot->reason]++;
@@ -508,7 +508,6 @@ void mox_expert_stream_release(mox_expert_stream *s)
     for (int64_t i = 0; i < s->n; i++) {
         expert_slot *slot = &s->slots[s->slot_of[i]];
         slot->user = slot->queued = -1;
-        slot->in_batch = false;
         settle(s, slot); /* I1: after a failure not all came that should have */
     }
     s->ids = NULL;

@@ -272,6 +272,7 @@ static void reading_ahead_changes_no_bytes(void **state)
 static void a_batch_reads_an_expert_once(void **state)
 {
     (void)state;
+    if (PROMPT < 300) skip(); /* it would not need enough of them */
     for (int i = 0; i < N_MODELS; i++) {
         const mox_model *m = streamed[i];
         const int64_t all = count_experts(m);
@@ -286,7 +287,7 @@ static void a_batch_reads_an_expert_once(void **state)
         const mox_expert_stats s = run_prefetch(i, all / 2, 1, (mox_context_opts){.n_readers = 3});
         const int n_batches = m->recurrent_floats && PROMPT > 64 ? 2 : 1; /* cut at the last multiple of 64 */
         assert_true(s.bytes_read <= n_batches * bytes);
-        assert_true(s.hits + s.misses > all * 3 / 4); /* or the prompt is too short for this test */
+        assert_true(s.hits + s.misses > all * 3 / 4);
         assert_true(s.prefetched > all / 2 && s.prefetched_used > s.prefetched * 3 / 4);
     }
 }
