@@ -129,6 +129,7 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .pin = o->v[OPT_PIN].on,
         .exact = o->v[OPT_EXACT].on,
         .fast = o->v[OPT_FAST].on,
+        .deterministic = o->v[OPT_DETERMINISTIC].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
         .isa = o->v[OPT_ISA].text,
         .expert_policy = o->v[OPT_EXPERT_POLICY].text,

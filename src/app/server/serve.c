@@ -10,6 +10,7 @@
 #include "app/cli/message.h"
 #include "app/cli/output.h"
 #include "app/cli/stop.h"
+#include "app/server/fingerprint.h"
 #include "base/clock.h"
 
 #include <poll.h>
@@ -81,15 +82,25 @@ static mox_status choose_context(const mox_server *s, const mox_cli_options *o, 
     }
 }
 
+/* The kernel level that a context with these options has. */
+static const char *isa_of(const mox_context_opts *c)
+{
+    int best = 0;
+    for (int i = 0; i < mox_isa_count(); i++)
+        if (mox_isa_available(i)) best = i;
+    return c->isa ? c->isa : mox_isa_name(best);
+}
+
 static int open_scheduler(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
     const int64_t prefix = o->v[OPT_PREFIX_CACHE].number;
+    char key[MOX_SHA256_HEX + 1];
     mox_scheduler_opts opts = {
         .n_queue = (int32_t)o->v[OPT_QUEUE].number,
         .prefix_bytes = prefix,
         .state_dir = o->v[OPT_STATE_DIR].text,
-        .model_key = s->model_name,
+        .model_key = key,
         .deterministic = o->v[OPT_DETERMINISTIC].on,
     };
     if (!mox_cli_context_opts(o, 0, &opts.context)) return EXIT_USAGE;
@@ -98,6 +109,8 @@ static int open_scheduler(mox_server *s, const mox_cli_options *o)
     const int code = mox_cli_memory_settle(&s->session, o, &opts.context, NULL, prefix);
     if (code != EXIT_OK) return code;
     s->n_ctx = opts.context.n_ctx;
+    if (opts.state_dir && mox_fingerprint(s->session.dir, &opts.context, isa_of(&opts.context), key, &err) != MOX_OK)
+        return mox_cli_fail_opening(&err);
     if (mox_scheduler_create(&s->scheduler, s->session.model, s->session.tokenizer, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     return EXIT_OK;
 }
