@@ -163,6 +163,36 @@ def test_log_is_harmless():
         assert "\x1b" not in text and all(line.startswith("20") for line in text.splitlines()), text
 
 
+def test_states():
+    """Long prompts are known after a restart, but only to the same weights and kernels."""
+    prompt = [{"role": "user", "content": "The cow tells a long story about the fox. " * 60}]
+    with tempfile.TemporaryDirectory() as folder:
+        states = Path(folder) / "states"
+        other = Path(folder) / "demo"  # the same name, shape, size and time, and one other weight
+        other.mkdir()
+        for file in DEMO.iterdir():
+            (other / file.name).write_bytes(file.read_bytes())
+        weights = bytearray((DEMO / "model.safetensors").read_bytes())
+        at = len(weights) // 16 * 9 + 100
+        weights[at] ^= 1
+        (other / "model.safetensors").write_bytes(weights)
+        when = (DEMO / "model.safetensors").stat()
+        os.utime(other / "model.safetensors", ns=(when.st_atime_ns, when.st_mtime_ns))
+
+        def reused(*words, model=DEMO):
+            with Server("--state-dir", states, *words, model=model) as s:
+                status, answer = s.chat(prompt, max_tokens=4)
+                assert status == 200, answer
+                return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert reused() == 0
+        assert reused() > 400
+        assert reused("--fast") == 0 and reused("--deterministic") == 0
+        assert reused(model=other) == 0
+        assert reused() > 400
+        assert reused(model=other) > 400
+
+
 def test_page():
     with Server() as s:
         status, headers, body = s.ask("GET", "/")
