@@ -22,20 +22,22 @@ extern "C" {
 typedef struct mox_scheduler mox_scheduler;
 
 typedef struct mox_scheduler_opts {
-    mox_context_opts context; /* n_seqs: requests that run at once; n_batch: tokens of a step */
+    mox_context_opts context; /* n_seqs: requests that run at once; n_batch: tokens of a step;
+                               * prefix_bytes: for what finished requests leave behind */
     int32_t n_queue;          /* requests that may wait; 0 = 32 */
-    int64_t prefix_bytes;     /* memory for what finished requests leave behind, taken beyond what
-                               * the running ones need; 0 = none */
     const char *state_dir;    /* where states of long prompts are kept across restarts; NULL: nowhere */
     int64_t state_dir_bytes;  /* at most this much there; 0 = 8 GiB */
     const char *model_key;    /* what tells this model and template from others in state_dir */
-    bool deterministic;       /* a reply's tokens do not depend on its neighbours */
 } mox_scheduler_opts;
 
 /* Model and tokenizer must outlive it.  All memory is reserved here.  On failure *out is NULL. */
 MOX_API mox_status mox_scheduler_create(mox_scheduler **out, const mox_model *m, const mox_tokenizer *t,
                                         const mox_scheduler_opts *opts, mox_err *err);
-/* Cancels what is left, and returns when every request has had its last event. */
+/* Cancels what is left, and returns when every request has had its last event.  What is called
+ * afterwards finds a scheduler without requests that takes none.  NULL-safe; once, and not from
+ * an event. */
+MOX_API void mox_scheduler_stop(mox_scheduler *s);
+/* The same, and frees it. */
 MOX_API void mox_scheduler_destroy(mox_scheduler **s);
 /* No new requests; returns true when the last one is done, false when it takes longer. */
 MOX_API bool mox_scheduler_drain(mox_scheduler *s, double timeout_s);

@@ -197,10 +197,7 @@ static void begin_read(mox_expert_stream *s, expert_slot *slot, int64_t key, rea
 /* Whether the slot's read, which nobody wants any more, has not begun and need not end. */
 static bool withdraw(mox_expert_stream *s, expert_slot *slot)
 {
-    if (!mox_reader_withdraw(s->reader, &slot->job)) {
-        mox_reader_hurry(s->reader, &slot->job); /* somebody waits for the slot now */
-        return false;
-    }
+    if (!mox_reader_withdraw(s->reader, &slot->job)) return false;
     s->n_loading--;
     slot->state = SLOT_EMPTY;
     slot->key = -1;
@@ -211,7 +208,11 @@ static bool withdraw(mox_expert_stream *s, expert_slot *slot)
 static void advance(mox_expert_stream *s, expert_slot *slot)
 {
     const int32_t i = slot->queued;
-    if (i < 0 || slot->user >= 0 || (slot->state == SLOT_LOADING && !withdraw(s, slot))) return;
+    if (i < 0 || slot->user >= 0) return;
+    if (slot->state == SLOT_LOADING && !withdraw(s, slot)) {
+        mox_reader_hurry(s->reader, &slot->job); /* somebody waits for the slot now */
+        return;
+    }
     slot->user = i;
     slot->queued = s->queued[i];
     begin_read(s, slot, first_key(s) + s->ids[i], READ_ASKED);

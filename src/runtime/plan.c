@@ -75,7 +75,9 @@ static mox_status measure_weights(planner *l, mox_plan *p)
 static void measure_fixed(planner *l)
 {
     int64_t bytes = plus(PROGRAM_BYTES + mox_alloc_live(), mox_max_i64(l->o->extra_bytes, 0));
-    bytes = plus(bytes, SAMPLER_BYTES * l->m->dims.n_vocab);
+    int64_t n_samplers = 1; /* every sequence may be a reply of its own */
+    for (int i = 0; i < l->n_contexts; i++) n_samplers = mox_max_i64(n_samplers, l->contexts[i].n_seqs);
+    bytes = plus(bytes, n_samplers * SAMPLER_BYTES * l->m->dims.n_vocab);
     for (int i = 0; i < l->n_contexts; i++) bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES);
     l->fixed_bytes = bytes;
 }

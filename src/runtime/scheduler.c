@@ -66,16 +66,13 @@ void mox_request_destroy(mox_request *r)
 
 static mox_status reserve(mox_scheduler *s, const mox_scheduler_opts *o, mox_err *err)
 {
-    mox_context_opts context = o->context;
     mox_model_info info;
     mox_model_get_info(s->model, &info);
-    context.deterministic |= o->deterministic;
-    context.prefix_bytes = o->prefix_bytes;
-    MOX_TRY(mox_context_create(&s->context, s->model, &context, err));
-    if (o->prefix_bytes > 0 || o->state_dir)
+    MOX_TRY(mox_context_create(&s->context, s->model, &o->context, err));
+    if (o->context.prefix_bytes > 0 || o->state_dir)
         MOX_TRY(mox_prefix_create(&s->prefix, s->context,
                                   &(mox_prefix_opts){.state_dir = o->state_dir, .state_dir_bytes = o->state_dir_bytes,
-                                                     .model_key = o->model_key, .warn = context.warn, .warn_user = context.warn_user},
+                                                     .model_key = o->model_key, .warn = o->context.warn, .warn_user = o->context.warn_user},
                                   err));
     s->n_vocab = info.n_vocab;
     s->recurrent = info.recurrent;
@@ -140,19 +137,24 @@ static void give_up(mox_scheduler *s, mox_request *r)
     if (r->slot && r->slot->in_step && --s->n_wanted == 0) mox_cancel_raise(&s->cancel);
 }
 
+void mox_scheduler_stop(mox_scheduler *s)
+{
+    if (!s || !s->started) return;
+    pthread_mutex_lock(&s->lock);
+    s->draining = s->stopping = true;
+    for (int32_t i = 0; i < s->n_slots; i++)
+        if (s->slots[i].request) give_up(s, s->slots[i].request);
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->started = false;
+}
+
 void mox_scheduler_destroy(mox_scheduler **scheduler)
 {
     mox_scheduler *s = *scheduler;
     if (!s) return;
-    if (s->started) {
-        pthread_mutex_lock(&s->lock);
-        s->draining = s->stopping = true;
-        for (int32_t i = 0; i < s->n_slots; i++)
-            if (s->slots[i].request) give_up(s, s->slots[i].request);
-        pthread_cond_signal(&s->work);
-        pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-    }
+    mox_scheduler_stop(s);
     for (int32_t i = 0; s->slots && i < s->n_slots; i++) mox_seq_destroy(&s->slots[i].seq);
     mox_prefix_destroy(&s->prefix);
     mox_context_destroy(&s->context);

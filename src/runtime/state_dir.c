@@ -451,9 +451,11 @@ static mox_status load(mox_state_dir *d, mox_tree *t, plan *p, const mox_tree_ma
     p->pages = mox_alloc_array((size_t)p->n, sizeof *p->pages);
     if (!p->pages) return mox_fail_memory(err, (size_t)p->n * sizeof *p->pages, "a list of pages");
     for (int64_t i = 0; i < p->n; i++) p->pages[i] = MOX_NONE;
-    mox_tree_touch(t, node); /* what makes room for the rest is older */
+    mox_tree_touch(t, node); /* what makes room for the rest is older, ... */
+    for (int32_t i = node; i != MOX_NONE; i = mox_tree_parent(t, i)) mox_share_hold(d->c, MOX_SHARE_PAGES, i); /* ... or is being written */
     const mox_status status = read_all(d, p, err);
     if (status == MOX_OK) plant(t, p, node);
+    for (int32_t i = node; i != MOX_NONE; i = mox_tree_parent(t, i)) mox_share_drop(d->c, MOX_SHARE_PAGES, i);
     for (int64_t i = p->first; i < p->n; i++)
         if (p->pages[i] != MOX_NONE) mox_share_drop(d->c, MOX_SHARE_PAGES, p->pages[i]);
     if (p->saved != MOX_NONE) mox_share_drop(d->c, MOX_SHARE_STATES, p->saved);
@@ -491,7 +493,7 @@ bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, in
         (void)mox_path_stat(e->path, &e->bytes, &e->modified);
     } else if (status != MOX_OK && status != MOX_E_MEMORY && status != MOX_E_FULL) {
         warn_ignored(d, &err);
-        e->n_full = e->n_tokens = 0; /* not again */
+        if (status != MOX_E_IO) e->n_full = e->n_tokens = 0; /* not again */
     }
     mox_state_file_close(&f);
     return loaded;

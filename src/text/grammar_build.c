@@ -280,9 +280,17 @@ static bool find_empty(const check *c, const mox_gnode *node)
     }
 }
 
-static void find_all_empty(check *c)
+/* Passes are repeated until nothing changes: each is paid for. */
+static bool pay_for_pass(mox_gb *b)
 {
-    for (bool again = true; again;) {
+    b->work.left -= b->g->n_nodes;
+    mox_gb_check_work(b);
+    return b->status == MOX_OK;
+}
+
+static void find_all_empty(check *c, mox_gb *b)
+{
+    for (bool again = true; again && pay_for_pass(b);) {
         again = false;
         for (uint32_t i = 0; i < c->g->n_nodes; i++) {
             if (c->empty[i] || !find_empty(c, mox_gnode_at(c->g, i))) continue;
@@ -390,10 +398,11 @@ static uint32_t find_height(const mox_grammar *g, const mox_gnode *node)
     }
 }
 
-static void measure(mox_grammar *g)
+static void measure(mox_gb *b)
 {
+    mox_grammar *g = b->g;
     mox_gnode *nodes = g->nodes.data;
-    for (bool again = true; again;) {
+    for (bool again = true; again && pay_for_pass(b);) {
         again = false;
         for (uint32_t i = 0; i < g->n_nodes; i++) {
             const uint32_t height = find_height(g, &nodes[i]);
@@ -433,8 +442,8 @@ static void check_all(mox_gb *b)
         b->status = mox_fail_memory(b->err, b->g->n_nodes, "a grammar");
         return;
     }
-    find_all_empty(&c);
-    loosen_repeats(&c, b);
+    find_all_empty(&c, b);
+    if (b->status == MOX_OK) loosen_repeats(&c, b);
     if (b->status == MOX_OK) b->status = find_circles(&c, b);
     mox_free(c.empty);
 }
@@ -457,7 +466,7 @@ mox_status mox_gb_finish(mox_gb *b, uint32_t root, mox_grammar **out)
     if (b->status == MOX_OK) check_all(b);
     if (b->status == MOX_OK) {
         find_tail_calls(b);
-        measure(b->g);
+        measure(b);
     }
     if (b->status == MOX_OK && mox_gnode_at(b->g, b->g->start)->height == MOX_GRAMMAR_NEVER)
         mox_gb_fail(b, MOX_E_ARG, "no text can be like this: what is asked for contradicts itself, or never ends");

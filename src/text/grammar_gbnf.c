@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 256, TREES_MAX = 1 << 17, CHAR_MAX_VALUE = 0x10FFFF };
+enum { DEPTH_MAX = 256, TREES_MAX = 1 << 17, CHAR_MAX_VALUE = 0x10FFFF, REPEATS_MAX = 16 };
 enum { T_SEQ, T_ALT, T_TEXT, T_CHARS, T_REPEAT, T_RULE };
 
 typedef struct tree {
@@ -157,7 +157,9 @@ static void add_child(tree *parent, tree *child)
 static tree *read_text(parser *p)
 {
     tree *t = new_tree(p, T_TEXT, p->at++);
-    char *text = mox_gb_take(p->b, (size_t)(p->end - p->at));
+    const char *close = p->at;
+    while (close < p->end && *close != '"' && *close != '\n') close += *close == '\\' && close + 1 < p->end ? 2 : 1;
+    char *text = mox_gb_take(p->b, (size_t)(close - p->at) + 4);
     if (!t || !text) return NULL;
     t->text = text;
     while (ok(p) && peek(p) != '"') {
@@ -348,8 +350,9 @@ static tree *read_sequence(parser *p, bool lines)
         tree *term = read_term(p);
         if (!ok(p)) break;
         skip(p, lines);
-        while (ok(p) && peek(p) >= 0 && strchr("*+?{", peek(p))) {
-            term = read_repeat(p, term);
+        for (int n = 0; ok(p) && peek(p) > 0 && strchr("*+?{", peek(p)); n++) {
+            if (n == REPEATS_MAX) fail_at(p, p->at, MOX_E_LIMIT, "too many repetitions follow each other", NULL, 0);
+            else term = read_repeat(p, term);
             skip(p, lines);
         }
         add_child(t, term);

@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-enum { TREE_DEPTH_MAX = 64, TREE_NODES_MAX = 1 << 14, COUNT_MAX = 10000, PATTERN_BYTES_MAX = 1 << 14 };
+enum { TREE_DEPTH_MAX = 64, TREE_NODES_MAX = 1 << 14, COUNT_MAX = 10000, PATTERN_BYTES_MAX = 1 << 14, MADE_MAX = 1 << 20 };
 enum { T_SEQ, T_ALT, T_SET, T_REPEAT, T_BEGIN, T_END };
 #define NO_MAX UINT32_MAX
 
@@ -31,7 +31,7 @@ typedef struct parser {
     mox_nfa *nfa;
     const unsigned char *at, *end, *begin;
     int depth;
-    uint32_t n_trees;
+    uint32_t n_trees, n_made;
     mox_err *err;
 } parser;
 
@@ -401,6 +401,7 @@ static mox_status make_repeat(parser *p, const tree *t, uint32_t next, uint32_t 
 static mox_status make(parser *p, const tree *t, uint32_t next, uint32_t *out)
 {
     const tree *child = t->last;
+    if (++p->n_made > MADE_MAX) return mox_fail(p->err, MOX_E_LIMIT, "is too complicated"); /* what is empty adds no node, but takes time */
     switch (t->type) {
     case T_SET: return mox_nfa_add(p->nfa, MOX_NFA_CHARS, t->set, next, out, p->err);
     case T_BEGIN: return mox_nfa_add(p->nfa, MOX_NFA_BEGIN, 0, next, out, p->err);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FOLD_DEPTH_MAX = 64, LENGTH_MAX = 1 << 22 };
+enum { FOLD_DEPTH_MAX = 64, LENGTH_MAX = 1 << 22, FOLD_WORK = 32 };
 
 /* ---- what is said to the caller ----------------------------------------------------- */
 
@@ -418,6 +418,8 @@ static void fold_groups(fold *f, const mox_gjson *schema)
 
 static void fold_schema(fold *f, const mox_gjson *schema)
 {
+    f->s->b->work.left -= FOLD_WORK;
+    mox_gb_check_work(f->s->b);
     if (f->s->b->status != MOX_OK) return;
     if (schema->type == MOX_JSON_FALSE) f->out->never = true;
     if (schema->type == MOX_JSON_FALSE || schema->type == MOX_JSON_TRUE) return;

@@ -184,6 +184,8 @@ static mox_glink *items_at(mox_gschema *s, const mox_gshape *o, uint32_t place, 
     bool open = true, named = false;
     for (const mox_glink *l = o->arrays; l; l = l->next) {
         const mox_gjson *prefix, *rest = rest_of(l->schema, &prefix), *at = prefix ? prefix->first : NULL;
+        s->b->work.left -= place;
+        mox_gb_check_work(s->b);
         for (uint32_t i = 0; at && i < place; i++) at = at->next;
         if (!at && prefix && !rest)
             open = false; /* not said: none, unless another schema names it */

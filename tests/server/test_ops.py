@@ -153,6 +153,25 @@ def test_signals():
     assert child.wait(20) in (-15, 0)
 
 
+def test_nobody_reads():
+    """A stream that nobody reads ends neither the server nor the others, also when it is stopped then."""
+    s = Server("-c", "4k")
+    stuck = socket.socket()
+    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stuck.connect((s.host, s.port))
+    # With twenty others beside each token, so that it soon is more than is kept for anybody.
+    stuck.sendall(request_bytes(body={"messages": QUESTION, "n": 8, "stream": True, "max_tokens": 3000, "logprobs": True,
+                                      "top_logprobs": 20, **ENDLESS}))
+    assert s.until(lambda: s.metric("num_requests_running") > 0)
+    assert s.until(lambda: s.metric("num_requests_running") + s.metric("num_requests_waiting") == 0, 90)
+    status, answer = s.chat()
+    assert status == 200 and answer["choices"][0]["message"]["content"] == ANSWER
+    s.process.send_signal(signal.SIGTERM)
+    assert s.process.wait(45) == 0, s.errors()[-2000:]
+    stuck.close()
+    s.process.stdout.close()
+
+
 def test_log_is_harmless():
     """What clients send cannot break lines of the log or steer a terminal."""
     with Server() as s:

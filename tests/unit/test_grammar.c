@@ -281,6 +281,30 @@ static char *chained_refs(size_t n)
     return big;
 }
 
+/* Each definition asks for the next one twice, and the last for twenty thousand times nothing. */
+static char *doubled_refs(size_t n)
+{
+    free(big);
+    big = malloc(n * 96 + 20000 * 3 + 128);
+    char *p = stpcpy(big, "{\"$ref\": \"#/$defs/d0\", \"$defs\": {");
+    for (size_t i = 0; i < n; i++) p += sprintf(p, "\"d%zu\": {\"allOf\": [{\"$ref\": \"#/$defs/d%zu\"}, {\"$ref\": \"#/$defs/d%zu\"}]},", i, i + 1, i + 1);
+    p += sprintf(p, "\"d%zu\": {\"allOf\": [{}", n);
+    for (int i = 1; i < 20000; i++) p = stpcpy(p, ",{}");
+    strcpy(p, "]}}}");
+    return big;
+}
+
+/* Each rule ends with the next. */
+static char *chained_rules(size_t n)
+{
+    free(big);
+    big = malloc(n * 32 + 64);
+    char *p = stpcpy(big, "root ::= r0\n");
+    for (size_t i = 0; i < n; i++) p += sprintf(p, "r%zu ::= [a] [b] r%zu\n", i, i + 1);
+    p += sprintf(p, "r%zu ::= [c]", n);
+    return big;
+}
+
 /* Seconds of the processor that it took to say yes or no. */
 static double time_of(const char *form, bool gbnf, mox_status *status, mox_err *err)
 {
@@ -325,6 +349,11 @@ static void test_limits(void **state)
     check_limit(&(limit_case){"a pattern counted three times", repeated("", "{\"pattern\": \"((a{1,99}){1,99}){1,99}\"}", 1, ""), false, true});
     check_limit(&(limit_case){"2^20 combinations", repeated("{\"allOf\": [", "{\"anyOf\": [{\"minimum\": 1}, {\"maximum\": 5}]},", 20, "true]}"), false, true});
     check_limit(&(limit_case){"20000 parts of allOf", repeated("{\"allOf\": [", "{\"properties\": {\"a\": {}}},", 20000, "true]}"), false, true});
+    check_limit(&(limit_case){"nothing, 10^16 times", repeated("", "{\"pattern\": \"(((((){10000}){10000}){10000}){10000})\"}", 1, ""), false, true});
+    check_limit(&(limit_case){"2^17 times nothing", doubled_refs(17), false, true});
+    check_limit(&(limit_case){"4000 rules in a chain", chained_rules(4000), true, false});
+    check_limit(&(limit_case){"130000 stars", repeated("root ::= \"a\"", "*", 130000, ""), true, true});
+    check_limit(&(limit_case){"4000 texts", repeated("root ::= \"a\"", " | \"bcdefg\"", 4000, ""), true, false});
     check_limit(&(limit_case){"60k parentheses", repeated("root ::= ", "(", 60000, "\"a\""), true, true});
     check_limit(&(limit_case){"200 parentheses", repeated("root ::= ((((((((((", "(\"a\")", 200, "))))))))))"), true, false});
     check_limit(&(limit_case){"600 KB of grammar", repeated("root ::= \"a\"", " | [a-z] \"b\"", 50000, ""), true, true});

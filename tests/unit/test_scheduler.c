@@ -50,7 +50,9 @@ static mox_scheduler *new_scheduler(int model, mox_context_opts context, int32_t
 {
     mox_scheduler *s;
     mox_err err;
-    const mox_scheduler_opts opts = {.context = context, .n_queue = n_queue, .prefix_bytes = 4 << 20, .deterministic = true};
+    context.prefix_bytes = 4 << 20;
+    context.deterministic = true;
+    const mox_scheduler_opts opts = {.context = context, .n_queue = n_queue};
     if (mox_scheduler_create(&s, models[model], tokenizers[model], &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
     return s;
 }

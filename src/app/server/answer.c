@@ -196,7 +196,9 @@ static void on_event(void *user, const mox_event *e)
     case MOX_EVENT_TOKEN: record_token(a, c, e); break;
     case MOX_EVENT_DONE: tell_done(a, c, e); break;
     }
+    const bool lost = a->failed && e->kind == MOX_EVENT_DONE;
     pthread_mutex_unlock(&a->lock);
+    if (lost) cancel_all(a); /* nobody gets what the others would say */
     if (e->kind == MOX_EVENT_DONE) close_choices(a, 1);
 }
 

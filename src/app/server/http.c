@@ -27,6 +27,7 @@ enum {
     PER_ADDRESS = 512,
     SPARE_FILES = 40, /* descriptors for everything but connections */
     COMPACT = 64 << 10,
+    BODIES_MAX = 8, /* of the largest size, that all calls together may hold */
 };
 
 /* ---- life --------------------------------------------------------------------------------------- */
@@ -39,6 +40,7 @@ void mox_http_release(mox_http_call *c)
     c->http->opts.over(c->http->opts.user, c);
     if (c->on_release) c->on_release(c->user);
     for (int i = 0; i < c->n_headers; i++) mox_free(c->headers[i].value);
+    atomic_fetch_sub(&c->http->body_bytes, (long long)c->body.w.n);
     mox_put_deinit(&c->body);
     mox_put_deinit(&c->out);
     mox_free(c->method);
@@ -195,7 +197,6 @@ void mox_http_stream(mox_http_call *c, int status, const char *type, const char 
 void mox_http_send(mox_http_call *c, const char *bytes, size_t n)
 {
     pthread_mutex_lock(&c->lock);
-    bool lost = false;
     if (!c->gone && !c->ended) {
         if (c->sent > COMPACT && c->sent > c->out.w.n / 2) {
             char *p = c->out.w.bytes.data;
@@ -207,18 +208,18 @@ void mox_http_send(mox_http_call *c, const char *bytes, size_t n)
         c->last_send = mox_clock_now();
         const size_t waiting = c->out.w.n - c->sent;
         if (waiting > MOX_HTTP_OUT_MAX && c->full_since == 0.0) c->full_since = c->last_send;
-        lost = !mox_put_ok(&c->out) || waiting > 2 * (size_t)MOX_HTTP_OUT_MAX;
+        /* The owner is told by the watcher: here it may hold the very lock that it takes to hear it. */
+        if (!mox_put_ok(&c->out) || waiting > 2 * (size_t)MOX_HTTP_OUT_MAX) c->gone = true;
         mox_http_wake(c);
     }
     pthread_mutex_unlock(&c->lock);
-    if (lost) mox_http_lose(c);
 }
 
 void mox_http_end(mox_http_call *c, bool whole)
 {
     pthread_mutex_lock(&c->lock);
+    if (!c->ended) c->whole = whole;
     c->ended = true;
-    c->whole = whole;
     mox_http_wake(c);
     pthread_mutex_unlock(&c->lock);
 }
@@ -417,8 +418,13 @@ static enum MHD_Result take_body(mox_http_call *c, const char *bytes, size_t *n)
         c->refused = true;
         h->opts.refuse(h->opts.user, c, 413, "the body is larger than this server takes");
     }
+    if (!c->refused && atomic_load(&h->body_bytes) > BODIES_MAX * h->opts.body_max) {
+        c->refused = true;
+        h->opts.refuse(h->opts.user, c, 503, "too many large requests are on their way; try again later");
+    }
     if (c->refused) c->discarded += (int64_t)*n;
     else if (mox_write(&c->body.w, bytes, *n, NULL) != MOX_OK) return MHD_NO;
+    else atomic_fetch_add(&h->body_bytes, (long long)*n);
     *n = 0;
     return c->discarded > 4 * h->opts.body_max ? MHD_NO : MHD_YES;
 }
@@ -447,7 +453,8 @@ static enum MHD_Result begin_handling(mox_http_call *c, struct MHD_Connection *c
     MHD_suspend_connection(connection);
     pthread_mutex_unlock(&c->lock);
     mox_http_watch(h, c);
-    push_work(h, c);
+    if (atomic_load(&h->stopping)) mox_http_lose(c); /* whoever stops may have looked for calls before it was there */
+    else push_work(h, c);
     return MHD_YES;
 }
 

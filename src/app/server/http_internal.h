@@ -41,6 +41,7 @@ struct mox_http {
     uint64_t serial;
     int n_busy;
     atomic_bool stopping;
+    atomic_llong body_bytes; /* that all calls hold */
 
     pthread_t watcher;
     bool watching;

@@ -56,11 +56,11 @@ static void hung_up(mox_http *h, uint64_t serial)
     mox_http_release(c);
 }
 
-/* Whether the stream's reader has to be given up. */
+/* Whether the stream's reader has to be given up, or was and its owner does not know yet. */
 static bool look_at_stream(mox_http_call *c, double now)
 {
     pthread_mutex_lock(&c->lock);
-    const bool lost = c->full_since > 0.0 && now - c->full_since > full_s;
+    const bool lost = (c->gone && !c->gone_told) || (c->full_since > 0.0 && now - c->full_since > full_s);
     if (c->streaming && !c->ended && !c->gone && c->ping && now - c->last_send >= c->ping_s && c->sent == c->out.w.n) {
         mox_put_raw(&c->out, c->ping, strlen(c->ping));
         c->last_send = now;

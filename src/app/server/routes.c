@@ -99,9 +99,10 @@ static mox_http_where answer_preflight(mox_http_call *c)
 
 static bool check_type(mox_http_call *c, mox_problem *p)
 {
-    const char *type = mox_http_header(c, "Content-Type", NULL), *coding = mox_http_header(c, "Content-Encoding", NULL);
+    int n_types, n_codings;
+    const char *type = mox_http_header(c, "Content-Type", &n_types), *coding = mox_http_header(c, "Content-Encoding", &n_codings);
     *p = mox_problem_make(415, NULL, "the body must be JSON, with Content-Type: application/json and no Content-Encoding");
-    if (coding && strcasecmp(coding, "identity") != 0) return false;
+    if (n_types > 1 || n_codings > 1 || (coding && strcasecmp(coding, "identity") != 0)) return false;
     if (!type) return true;
     const size_t n = strcspn(type, "; \t");
     return n == 16 && strncasecmp(type, "application/json", n) == 0;

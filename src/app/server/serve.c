@@ -1,7 +1,7 @@
 /* app/server/serve.c -- `moxie serve`: opens everything, waits for signals, closes everything.
  *
  * The order matters at the end: no new connections, replies under way get their time, then the
- * scheduler is destroyed (which ends what is left), then HTTP.  While the model is opened signals
+ * scheduler is stopped (which ends what is left), then HTTP.  While the model is opened signals
  * end the program as usual. */
 #include "app/server/server.h"
 
@@ -67,7 +67,7 @@ static int open_chat(mox_server *s, const mox_cli_options *o)
 }
 
 /* Without -c: what the model was made for, up to a size that agents need, halved until it fits. */
-static mox_status choose_context(const mox_server *s, const mox_cli_options *o, mox_context_opts *c, int64_t extra, mox_err *err)
+static mox_status choose_context(const mox_server *s, const mox_cli_options *o, mox_context_opts *c, mox_err *err)
 {
     mox_model_info info;
     mox_model_get_info(s->session.model, &info);
@@ -76,7 +76,6 @@ static mox_status choose_context(const mox_server *s, const mox_cli_options *o, 
     for (c->n_ctx = info.n_ctx_max < CONTEXT_WANTED ? info.n_ctx_max : CONTEXT_WANTED;; c->n_ctx /= 2) {
         mox_plan_opts opts = mox_cli_memory_opts(o);
         opts.context = c;
-        opts.extra_bytes = extra;
         MOX_TRY(mox_plan_make(&plan, s->session.model, &opts, err));
         if (plan.fits || c->n_ctx / 2 < CONTEXT_LEAST) return MOX_OK;
     }
@@ -94,19 +93,17 @@ static const char *isa_of(const mox_context_opts *c)
 static int open_scheduler(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
-    const int64_t prefix = o->v[OPT_PREFIX_CACHE].number;
     char key[MOX_SHA256_HEX + 1];
     mox_scheduler_opts opts = {
         .n_queue = (int32_t)o->v[OPT_QUEUE].number,
-        .prefix_bytes = prefix,
         .state_dir = o->v[OPT_STATE_DIR].text,
         .model_key = key,
-        .deterministic = o->v[OPT_DETERMINISTIC].on,
     };
     if (!mox_cli_context_opts(o, 0, &opts.context)) return EXIT_USAGE;
+    opts.context.prefix_bytes = o->v[OPT_PREFIX_CACHE].number;
     opts.context.n_seqs = s->n_slots = (int32_t)o->v[OPT_PARALLEL].number;
-    if (choose_context(s, o, &opts.context, prefix, &err) != MOX_OK) return mox_cli_fail_opening(&err);
-    const int code = mox_cli_memory_settle(&s->session, o, &opts.context, NULL, prefix);
+    if (choose_context(s, o, &opts.context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    const int code = mox_cli_memory_settle(&s->session, o, &opts.context, NULL, 0);
     if (code != EXIT_OK) return code;
     s->n_ctx = opts.context.n_ctx;
     if (opts.state_dir && mox_fingerprint(s->session.dir, &opts.context, isa_of(&opts.context), key, &err) != MOX_OK)
@@ -219,9 +216,10 @@ static int run(mox_server *s, const mox_cli_options *o)
     } else if (s->listener.fd >= 0) {
         (void)close(s->listener.fd);
     }
-    mox_scheduler_destroy(&s->scheduler);
+    mox_scheduler_stop(s->scheduler);
     if (s->http) (void)mox_http_wait(s->http, goodbye_s);
     mox_http_stop(&s->http);
+    mox_scheduler_destroy(&s->scheduler); /* as long as there are connections, somebody may ask it something */
     mox_token_trie_destroy(&s->trie);
     return code;
 }
