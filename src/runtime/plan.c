@@ -26,7 +26,7 @@
  * the pool, the most with the widest kernels; 12 KiB for a thread that reads. */
 enum {
     FILE_PAGE = 4096,
-    PROGRAM_BYTES = 8 << 20, /* code and data of the program and its libraries, stack, texts, slack of the heap */
+    PROGRAM_BYTES = 10 << 20, /* code and data of the program and its libraries, stack, texts, slack of the heap */
     THREAD_BYTES = 192 << 10,
     READER_BYTES = 32 << 10,
     READERS_DEFAULT = 8,

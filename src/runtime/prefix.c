@@ -87,9 +87,7 @@ static void say_why(const mox_tree_match *m, int64_t n, char *why, size_t size)
 int64_t mox_prefix_adopt(mox_prefix *p, mox_seq *s, const int32_t *tokens, int64_t n, char *why, size_t why_size)
 {
     assert(!p->c->stepping && n > 0);
-    int64_t limit = mox_min_i64(n - 1, p->c->n_ctx); /* the last token's logits are wanted, and nobody has kept them */
-    if (p->c->shares[MOX_SHARE_PAGES].n == p->c->n_seqs * p->c->pages_per_seq) /* none to spare for a copy of the last page */
-        limit = mox_min_i64(limit, (p->c->pages_per_seq - 1) * MOX_PAGE_LEN);
+    const int64_t limit = mox_min_i64(n - 1, p->c->n_ctx); /* the last token's logits are wanted, and nobody has kept them */
     mox_tree_match m;
     p->tree.clock++;
     mox_tree_find(&p->tree, tokens, n, limit, &m);

@@ -29,7 +29,7 @@ def peak_bytes(*args):
 
 class Memory(Case):
     TEXT = "Once there was a girl who liked to read. " * 120  # more than a context of 1024
-    PROGRAM_BYTES = 8 << 20  # of the plan: for all that cannot be counted
+    PROGRAM_BYTES = 10 << 20  # of the plan: for all that cannot be counted
     SANITIZED = b"sanitizers none" not in moxie("version").stdout  # which take memory of their own
 
     def models(self):

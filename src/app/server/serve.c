@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONTEXT_WANTED = 32768, CONTEXT_LEAST = 4096, WORKERS = 2 };
+enum { CONTEXT_WANTED = 32768, CONTEXT_LEAST = 4096, WORKERS = 2, STATES_LEAST = 16 << 20 };
 static const double drain_s = 30.0, goodbye_s = 2.0;
 
 /* ---- the address ------------------------------------------------------------------------------------- */
@@ -100,7 +100,9 @@ static int open_scheduler(mox_server *s, const mox_cli_options *o)
         .model_key = key,
     };
     if (!mox_cli_context_opts(o, 0, &opts.context)) return EXIT_USAGE;
-    opts.context.prefix_bytes = o->v[OPT_PREFIX_CACHE].number;
+    /* A sequence that takes up a kept prefix to the last page of its context copies that page, so one must be to spare. */
+    const int64_t prefix = o->v[OPT_PREFIX_CACHE].number, least = opts.state_dir ? STATES_LEAST : 0;
+    opts.context.prefix_bytes = prefix > least ? prefix : least;
     opts.context.n_seqs = s->n_slots = (int32_t)o->v[OPT_PARALLEL].number;
     if (choose_context(s, o, &opts.context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     const int code = mox_cli_memory_settle(&s->session, o, &opts.context, NULL, 0);
