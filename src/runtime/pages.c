@@ -40,7 +40,7 @@ void *mox_page_part(const mox_context *c, int32_t page, int64_t part, size_t *by
     const mox_layer_caches *layer = &c->caches[part / 2];
     const mox_cache *k = part % 2 ? &layer->second : &layer->first;
     *bytes = (size_t)(k->page_stride * mox_dtype_bytes(k->type));
-    return (unsigned char *)k->data + (size_t)page * *bytes;
+    return *bytes > 0 ? (unsigned char *)k->data + (size_t)page * *bytes : NULL; /* a layer without a cache has no memory for it */
 }
 
 int64_t mox_page_bytes(const mox_context *c) { return c->cache_bytes / c->shares[MOX_SHARE_PAGES].n; }
