@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #endif
 #include <stdio.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -19,16 +20,21 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static mox_io_hook *io_hook;
-static void *io_hook_user;
+/* Reads may be under way in other threads while a test sets it. */
+static mox_io_hook *_Atomic io_hook;
+static void *_Atomic io_hook_user;
 
 void mox_io_set_hook(mox_io_hook *hook, void *user)
 {
-    io_hook = hook;
-    io_hook_user = user;
+    if (hook) atomic_store(&io_hook_user, user);
+    atomic_store(&io_hook, hook);
 }
 
-int mox_io_injected(const char *path, const char *what) { return io_hook ? io_hook(io_hook_user, path, what) : 0; }
+int mox_io_injected(const char *path, const char *what)
+{
+    mox_io_hook *hook = atomic_load(&io_hook);
+    return hook ? hook(atomic_load(&io_hook_user), path, what) : 0;
+}
 
 static mox_status open_file(mox_file *f, const char *path, bool own, mox_err *err)
 {
