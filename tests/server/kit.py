@@ -20,8 +20,8 @@ DEMO = ROOT / "models" / "demo"
 MOXIE = str(Path(sys.argv[1]).resolve()) if len(sys.argv) > 1 else str(ROOT / "build" / "moxie")
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 ANSWER = "The capital of France is Paris."
-# Hot enough that the model does not stop by itself for thousands of tokens.
-ENDLESS = {"temperature": 50, "top_k": 0, "top_p": 1, "min_p": 0}
+# The model may not stop by itself for thousands of tokens.
+ENDLESS = {"temperature": 50, "top_k": 0, "top_p": 1, "min_p": 0, "grammar": "root ::= [a-z ]{60000}"}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Get the current weather of a city.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "The name of the city"}}, "required": ["city"]}}}
 SLOW = float(os.environ.get("SERVER_TEST_SLOW", "1"))  # sanitizers are slower

@@ -131,7 +131,7 @@ def main():
     o = parser.parse_args()
     sys.setswitchinterval(0.0005)  # so that threads see their pieces when they come
     checks = []
-    with Server("--deterministic", "--parallel", "8", "--queue", "64", "-c", "512", "-q") as server:
+    with Server("--deterministic", "--parallel", "8", "--queue", "64", "-c", "512", "--prefix-cache", "8M", "-q") as server:
         alone = {q: server.chat(body(q)["messages"], max_tokens=60)[1]["choices"][0]["message"]["content"] for q in QUESTIONS}
         load = Load(server, o.seconds, alone)
         people = [threading.Thread(target=load.person, args=(i,)) for i in range(o.streams)]

@@ -195,21 +195,6 @@ def test_gone_clients():
         assert "finish=cancelled" in s.errors()
 
 
-def test_readers_that_stop():
-    """A stream that nobody reads is given up; what it has sent is bounded."""
-    with Server("-c", "4k", "--parallel", "2") as s:
-        stuck = s.connect()
-        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stuck.sendall(request_bytes(body={**ENDLESS_STREAM, "n": 1, "logprobs": True, "top_logprobs": 20}))
-        started = time.monotonic()
-        assert s.until(lambda: s.metric("num_requests_running") == 1)
-        assert s.until(s.idle, 60), "it is still at work"
-        assert s.chat()[0] == 200
-        assert s.until(lambda: "finish=cancelled" in s.errors())
-        print(f"         given up after {time.monotonic() - started:.1f} s")
-        stuck.close()
-
-
 def test_half_close():
     """A client that stops sending is taken to have left only where a reply would take long: short answers still come."""
     with Server() as s:

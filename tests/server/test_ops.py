@@ -166,6 +166,7 @@ def test_nobody_reads():
     assert s.until(lambda: s.metric("num_requests_running") + s.metric("num_requests_waiting") == 0, 90)
     status, answer = s.chat()
     assert status == 200 and answer["choices"][0]["message"]["content"] == ANSWER
+    assert s.until(lambda: "finish=cancelled" in s.errors())
     s.process.send_signal(signal.SIGTERM)
     assert s.process.wait(45) == 0, s.errors()[-2000:]
     stuck.close()

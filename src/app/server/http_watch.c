@@ -88,11 +88,13 @@ static void tick(mox_http *h)
     const double now = mox_clock_now();
     pthread_mutex_lock(&h->lock);
     for (mox_http_conn *conn = h->conns; conn; conn = conn->next) {
+        bool given_up = false;
         if (conn->call && look_at_stream(conn->call, now) && n < LOST_AT_ONCE) {
             lost[n++] = conn->call;
             mox_http_keep(conn->call);
+            given_up = true; /* its socket is full: nobody would look at it again before the time for idle ones is over */
         }
-        if (conn->doomed || !is_late(conn, now)) continue;
+        if (conn->doomed || !(given_up || is_late(conn, now))) continue;
         conn->doomed = true;
         (void)shutdown(conn->fd, SHUT_RDWR);
     }

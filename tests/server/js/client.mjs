@@ -52,7 +52,7 @@ check("models", (await client.models.list()).data[0].id === "demo");
 const controller = new AbortController();
 let pieces = 0;
 try {
-    for await (const _ of await client.chat.completions.create({ model: "demo", messages, temperature: 50, top_p: 1, stream: true }, { signal: controller.signal }))
+    for await (const _ of await client.chat.completions.create({ model: "demo", messages, temperature: 50, top_p: 1, grammar: "root ::= [a-z ]{60000}", stream: true }, { signal: controller.signal }))
         if (++pieces === 5) controller.abort();
 } catch (e) {
     check("abort is an abort", e instanceof OpenAI.APIUserAbortError, String(e));
