@@ -196,8 +196,8 @@ def test_states():
         at = len(weights) // 16 * 9 + 100
         weights[at] ^= 1
         (other / "model.safetensors").write_bytes(weights)
-        when = (DEMO / "model.safetensors").stat()
-        os.utime(other / "model.safetensors", ns=(when.st_atime_ns, when.st_mtime_ns))
+        for file in DEMO.iterdir():
+            os.utime(other / file.name, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
 
         def reused(*words, model=DEMO):
             with Server("--state-dir", states, *words, model=model) as s:
