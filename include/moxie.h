@@ -129,8 +129,16 @@ typedef struct mox_context mox_context;
 
 typedef enum mox_kv_type { MOX_KV_DEFAULT = 0, MOX_KV_F32, MOX_KV_F16, MOX_KV_Q8 } mox_kv_type;
 
-/* Called inside a step for each layer of routed experts, with those that its batch needs. */
-typedef void mox_trace_fn(void *user, int32_t layer, const int32_t *ids, int64_t n);
+/* Called for all that the cache of routed experts depends on, in order: inside a step for each layer
+ * with the experts that its batch needs; and, where they are streamed, also when a context is made,
+ * with a single expert. */
+typedef enum mox_trace_kind {
+    MOX_TRACE_BATCH = 0,
+    MOX_TRACE_AHEAD, /* it got a slot though nobody had asked for it yet */
+    MOX_TRACE_LOST,  /* it had a slot, but could not be read */
+    MOX_TRACE_SLOTS, /* no expert: from now on n slots are in use, as memory allows */
+} mox_trace_kind;
+typedef void mox_trace_fn(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n);
 
 typedef struct mox_context_opts {
     int64_t n_ctx;         /* positions per sequence; 0 = model maximum, at most 4096 */
@@ -139,14 +147,24 @@ typedef struct mox_context_opts {
     int32_t n_threads;     /* 0 = one per core that the process may use */
     bool pin;              /* threads stay on one processor each, but for the calling one */
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
+    int64_t prefix_bytes;  /* memory for what finished sequences leave to others, beyond what the
+                            * sequences need; recurrent models keep states in half of it */
     bool exact;            /* f32 activations and caches */
     bool fast;             /* 8-bit activations: faster, and less exact; not with exact */
+    bool deterministic;    /* a token's logits depend on the tokens before it and on nothing else: neither on
+                            * what shares a step with it nor on how a prompt is cut; slower */
     mox_kv_type kv_type;   /* default: f32 when exact, else f16; q8: 8 bits in blocks of 32 with a scale */
     const char *isa;       /* kernel level by name; NULL = the best there is */
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
                             * are needed; 0 = they are used where the model has them */
     int32_t n_readers;     /* reads under way at once; 0 = 8 */
+    bool uring;            /* by io_uring where there is one, else, with a warning, by threads */
+    int64_t read_bytes;    /* of one read at most; 0 = 1 MiB */
     bool buffered;         /* they go through the system's page cache */
+    const char *expert_policy; /* which expert gives way to another: "lfu", "lru" or "2q"; NULL = lfu */
+    const uint32_t *heat;  /* how often experts were used in earlier runs (mox_context_get_heat of
+                            * moxie/tools.h): the most used ones are read ahead; NULL = none */
+    bool no_prefetch;      /* experts are read when they are asked for and not before, but for those of heat */
     mox_trace_fn *trace;   /* may be NULL */
     void *trace_user;
     mox_warn_fn *warn;     /* NULL: warnings are dropped */

@@ -159,10 +159,12 @@ typedef struct mox_turn_opts {
     int32_t n_stops;
     mox_part_fn *on_part;  /* may be NULL */
     void *on_part_user;
+    const struct mox_grammar *grammar;  /* what the reply keeps to, once thinking is over; NULL: nothing */
+    const struct mox_token_trie *trie;  /* of the tokenizer, for the grammar; see moxie/grammar.h */
 } mox_turn_opts;
 
-/* chat may be NULL: the reply is plain text then.  Model, tokenizer and chat must outlive
- * the turn; everything in opts is borrowed for the call. */
+/* chat may be NULL: the reply is plain text then.  Model, tokenizer, chat, grammar and trie must
+ * outlive the turn; everything else in opts is borrowed for the call. */
 MOX_API mox_status mox_turn_create(mox_turn **out, const mox_model *m, const mox_tokenizer *t, const mox_chat *chat,
                                    const mox_turn_opts *opts, mox_err *err);
 MOX_API void mox_turn_destroy(mox_turn **turn);
@@ -171,7 +173,8 @@ MOX_API void mox_turn_destroy(mox_turn **turn);
 MOX_API void mox_turn_accept(mox_turn *turn, int32_t token);
 
 /* Chooses the next token from logits [n_vocab].  While *stop is MOX_STOP_NOT the caller
- * feeds *token and calls again. */
+ * feeds *token and calls again.  A reply that its grammar has brought to an end stops without
+ * a token that ends it.  MOX_E_STATE: a dead end of the grammar. */
 MOX_API mox_status mox_turn_next(mox_turn *turn, const float *logits, int32_t *token, mox_stop *stop, mox_err *err);
 
 /* Ends a turn that is still going on: what was held back comes out. */

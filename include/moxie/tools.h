@@ -86,10 +86,10 @@ MOX_API bool mox_isa_available(int level);   /* on this processor */
 
 typedef struct mox_synth_opts {
     uint64_t seed;      /* the same seed gives the same bytes */
-    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Rows of softmax routers are
-                         * 2^(skew u) long, u random in [-1, 1] per expert, so that long rows win
-                         * more often; sigmoid routers get correction biases of up to
-                         * 0.01 + 0.1 skew either way */
+    double router_skew; /* 0 to 8: how unevenly experts are chosen.  Of softmax routers the i-th most
+                         * popular expert of a layer is chosen with a weight of about 1 / i^skew, but
+                         * none by more than half of the tokens; sigmoid routers get correction
+                         * biases of up to 0.01 + 0.1 skew either way */
     int32_t n_threads;  /* 0 = one per core that the process may use */
     const mox_cancel *cancel; /* may be NULL */
     /* Called with bytes done and bytes in all; may be NULL. */
@@ -254,12 +254,59 @@ MOX_API int64_t mox_model_expert_slot_bytes(const mox_model *m);
  * expert_bytes. */
 typedef struct mox_expert_stats {
     int64_t n_slots, slot_bytes;
+    int64_t n_slots_away; /* of them, how many are not in use now, because others need the memory */
     int64_t hits, misses; /* asked for and there, or had to be read */
     int64_t bytes_read;
     int64_t waits;        /* times that a step had nothing to compute until a read ended, */
     double wait_s;        /* and for how long in all */
+    double busy_s;        /* from asking for the experts of a layer until they were computed: the rest of a
+                           * step is what reads for that layer cannot overlap */
+    int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
+    int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
+    int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did */
+    const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);
+
+/* How often the steps of a context asked for each expert, [n_layers, n_experts] of mox_inspection; all 0
+ * without expert_bytes.  Kept by the caller, it is mox_context_opts.heat of a later context. */
+MOX_API void mox_context_get_heat(const mox_context *c, uint32_t *out);
+
+/* ---- replaying: which expert cache would have had how many hits ----
+ *
+ * A trace is what mox_context_opts.trace was called with, as `moxie --trace` writes it down. */
+
+typedef struct mox_trace mox_trace;
+
+typedef struct mox_trace_info {
+    int64_t n_layers, n_experts, n_active, slot_bytes; /* of the model; slot_bytes: memory of one expert */
+    int64_t n_all;      /* experts of all layers that have any */
+    int64_t n_batches;  /* layers of batches that asked for experts, */
+    int64_t n_requests; /* experts that they asked for, */
+    int64_t n_tokens;   /* and tokens that were computed */
+    int64_t n_ahead;    /* experts that got a slot before anybody asked for them */
+    /* What the recorded run had and counted; n_slots is 0 when its experts were not streamed. */
+    int64_t n_slots, hits, misses;
+    char policy[16];
+} mox_trace_info;
+
+/* MOX_E_FORMAT with the line when the file is damaged.  On failure *out is NULL. */
+MOX_API mox_status mox_trace_open(mox_trace **out, const char *path, mox_err *err);
+MOX_API void mox_trace_close(mox_trace **t);
+MOX_API void mox_trace_get_info(const mox_trace *t, mox_trace_info *out);
+
+typedef struct mox_replay {
+    const char *policy; /* static storage */
+    int64_t n_slots;    /* at most n_all */
+    int64_t hits, misses;
+    int64_t n_ahead;        /* got a slot before anybody asked for them */
+    double bytes_per_token; /* slot_bytes for every miss and every one of those; 0 without tokens */
+} mox_replay;
+
+/* policy: one of mox_context_opts.expert_policy, or "belady", which knows the future and so says
+ * what the best one could have had. */
+MOX_API mox_status mox_trace_replay(const mox_trace *t, const char *policy, int64_t n_slots, mox_replay *out,
+                                    mox_err *err);
 
 /* For measurements only: makes the sequence n tokens longer without computing them.
  * Their part of the attention cache is zero, recurrent state stays as it is and is
@@ -287,9 +334,17 @@ typedef struct mox_disk_speed {
     int64_t piece_bytes; /* longer ranges are cut into pieces of at most this */
     double bytes_per_s;
 } mox_disk_speed;
-/* Reads ranges of read_bytes at random places of the model's files, for about two seconds.
- * MOX_E_UNSUPPORTED for a model that was made in memory. */
-MOX_API mox_status mox_disk_probe(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, mox_err *err);
+/* Reads what experts are made of, at random places of the model's files, as contexts with
+ * expert_bytes do.  It takes about so many bytes of memory, room for one expert at least.
+ * MOX_E_UNSUPPORTED for a model that was made in memory or has no routed experts. */
+typedef struct mox_disk_probe mox_disk_probe;
+MOX_API mox_status mox_disk_probe_create(mox_disk_probe **out, const mox_model *m, int64_t bytes, mox_err *err);
+MOX_API void mox_disk_probe_destroy(mox_disk_probe **p);
+/* In the way that *way says (0: the default) for so long, and completes *way; its speed stays
+ * 0 where io_uring was asked for and there is none. */
+MOX_API mox_status mox_disk_probe_try(mox_disk_probe *p, mox_disk_speed *way, double seconds, mox_err *err);
+/* The best of several ways, in about two seconds. */
+MOX_API mox_status mox_disk_probe_best(mox_disk_probe *p, mox_disk_speed *out, mox_err *err);
 
 #ifdef __cplusplus
 }

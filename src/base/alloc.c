@@ -136,6 +136,13 @@ void mox_want_huge_pages(void *p, size_t bytes)
 #endif
 }
 
+void mox_drop_pages(void *p, size_t bytes)
+{
+    const uintptr_t begin = ((uintptr_t)p + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const uintptr_t end = ((uintptr_t)p + bytes) / HUGE_PAGE * HUGE_PAGE;
+    if (end > begin) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 void mox_free_pages(void *p, size_t bytes)
 {
     if (bytes < HUGE_PAGE) mox_free(p);

@@ -26,6 +26,10 @@ void *mox_reserve_pages(size_t bytes);
 /* Huge pages, where the system has them, for those that lie wholly in [p, p + bytes): a wish. */
 void mox_want_huge_pages(void *p, size_t bytes);
 
+/* Gives what lies on huge pages wholly in [p, p + bytes), a part of memory from
+ * mox_alloc_pages, back to the system: it reads as zero, and counts again when it is touched. */
+void mox_drop_pages(void *p, size_t bytes);
+
 /* Bytes of the heap that are in use now: what passed here and has not been freed, with
  * what the allocator puts around it.  Large memory is not counted. */
 int64_t mox_alloc_live(void);

@@ -12,31 +12,39 @@
 #include <sys/vfs.h>
 #endif
 #include <stdio.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static mox_io_hook *io_hook;
-static void *io_hook_user;
+/* Reads may be under way in other threads while a test sets it. */
+static mox_io_hook *_Atomic io_hook;
+static void *_Atomic io_hook_user;
 
 void mox_io_set_hook(mox_io_hook *hook, void *user)
 {
-    io_hook = hook;
-    io_hook_user = user;
+    if (hook) atomic_store(&io_hook_user, user);
+    atomic_store(&io_hook, hook);
 }
 
-int mox_io_injected(const char *path, const char *what) { return io_hook ? io_hook(io_hook_user, path, what) : 0; }
+int mox_io_injected(const char *path, const char *what)
+{
+    mox_io_hook *hook = atomic_load(&io_hook);
+    return hook ? hook(atomic_load(&io_hook_user), path, what) : 0;
+}
 
-mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
+static mox_status open_file(mox_file *f, const char *path, bool own, mox_err *err)
 {
     *f = MOX_FILE_CLOSED;
     int failure = mox_io_injected(path, "open");
     if (!failure) {
-        f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not block */
+        f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (own ? O_NOFOLLOW : 0)); /* a pipe without a writer must not block */
         if (f->fd < 0) failure = errno;
     }
+    if (own && failure == ELOOP) return mox_fail(err, MOX_E_FORMAT, "%s: a symbolic link, which is not followed here", path);
     if (failure)
         return mox_fail(err, failure == ENOENT || failure == ENOTDIR ? MOX_E_NOT_FOUND : MOX_E_IO,
                         "%s: cannot open: %s", path, strerror(failure));
@@ -50,6 +58,10 @@ mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
         mox_file_close(f);
         return mox_fail(err, MOX_E_FORMAT, "%s: not a regular file", path);
     }
+    if (own && st.st_uid != geteuid()) {
+        mox_file_close(f);
+        return mox_fail(err, MOX_E_FORMAT, "%s: belongs to another user", path);
+    }
     (void)fcntl(f->fd, F_SETFL, 0); /* only the open must not block */
     f->size = (int64_t)st.st_size;
     f->path = mox_strdup(path);
@@ -59,6 +71,9 @@ mox_status mox_file_open(mox_file *f, const char *path, mox_err *err)
     }
     return MOX_OK;
 }
+
+mox_status mox_file_open(mox_file *f, const char *path, mox_err *err) { return open_file(f, path, false, err); }
+mox_status mox_file_open_own(mox_file *f, const char *path, mox_err *err) { return open_file(f, path, true, err); }
 
 static void drop_map(mox_file *f)
 {
@@ -194,6 +209,11 @@ void mox_file_unmap_pages(const mox_file *f)
     if (f->map && !f->own) (void)madvise(f->map, (size_t)f->size, MADV_DONTNEED);
 }
 
+void mox_file_forget(const mox_file *f)
+{
+    if (f->fd >= 0) (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void mox_file_map_memory(mox_file *f, void *memory)
 {
     drop_map(f);
@@ -307,9 +327,10 @@ static mox_status fail_write(mox_out *o, int failure, mox_err *err)
     return status;
 }
 
-mox_status mox_out_open(mox_out *o, const char *path, mox_err *err)
+static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *err)
 {
     *o = MOX_OUT_CLOSED;
+    o->durable = durable;
     const size_t room = strlen(path) + sizeof ".part";
     o->path = mox_strdup(path);
     o->temporary = mox_alloc(room);
@@ -320,11 +341,14 @@ mox_status mox_out_open(mox_out *o, const char *path, mox_err *err)
     (void)snprintf(o->temporary, room, "%s.part", path);
     int failure = mox_io_injected(path, "write");
     if (!failure) {
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (durable ? O_NOFOLLOW : 0), durable ? 0600 : 0666);
         if (o->fd < 0) failure = errno;
     }
     return failure ? fail_write(o, failure, err) : MOX_OK;
 }
+
+mox_status mox_out_open(mox_out *o, const char *path, mox_err *err) { return open_out(o, path, false, err); }
+mox_status mox_out_open_durable(mox_out *o, const char *path, mox_err *err) { return open_out(o, path, true, err); }
 
 mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err)
 {
@@ -342,15 +366,33 @@ mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err)
     return MOX_OK;
 }
 
+/* The name of a file that is on the disk is there, too, when its folder is. */
+static void sync_folder_of(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    if (slash && (size_t)(slash - path) >= sizeof folder) return;
+    (void)snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    const int fd = open(folder[0] ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    close(fd);
+}
+
 mox_status mox_out_commit(mox_out *o, mox_err *err)
 {
     int failure = mox_io_injected(o->path, "write");
+    if (!failure && o->durable) {
+        failure = mox_io_injected(o->path, "sync");
+        if (!failure && fsync(o->fd) != 0) failure = errno;
+    }
     if (!failure) {
         const int fd = o->fd;
         o->fd = -1;
         if (close(fd) != 0 || rename(o->temporary, o->path) != 0) failure = errno; /* some systems report a full disk here */
     }
     if (failure) return fail_write(o, failure, err);
+    if (o->durable) sync_folder_of(o->path);
     mox_free(o->path);
     mox_free(o->temporary);
     *o = MOX_OUT_CLOSED;
@@ -367,6 +409,37 @@ void mox_out_discard(mox_out *o)
 }
 
 void mox_path_remove(const char *path) { (void)unlink(path); }
+
+void mox_path_touch(const char *path) { (void)utimensat(AT_FDCWD, path, NULL, 0); }
+
+mox_status mox_lock_take(int *fd, const char *path, mox_err *err)
+{
+    *fd = -1;
+    int failure = mox_io_injected(path, "lock");
+    if (!failure) {
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) != 0) failure = errno;
+    }
+    if (!failure) return MOX_OK;
+    mox_lock_release(fd);
+    return mox_fail(err, failure == EWOULDBLOCK ? MOX_E_STATE : MOX_E_IO, "%s: cannot be locked: %s", path,
+                    failure == EWOULDBLOCK ? "another process holds it" : strerror(failure));
+}
+
+void mox_lock_release(int *fd)
+{
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+mox_status mox_dir_make_private(const char *path, mox_err *err)
+{
+    struct stat st;
+    if (mkdir(path, 0700) == 0) return MOX_OK;
+    if (errno != EEXIST) return mox_fail(err, MOX_E_IO, "%s: cannot make the folder: %s", path, strerror(errno));
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return MOX_OK;
+    return mox_fail(err, MOX_E_IO, "%s: not a folder", path);
+}
 
 mox_status mox_dir_make_empty(const char *path, mox_err *err)
 {

@@ -29,6 +29,8 @@ typedef struct mox_file {
 
 /* A missing file is MOX_E_NOT_FOUND, a folder or device MOX_E_FORMAT. */
 mox_status mox_file_open(mox_file *f, const char *path, mox_err *err);
+/* The same for a file that must be our own: a link and another owner's file are MOX_E_FORMAT. */
+mox_status mox_file_open_own(mox_file *f, const char *path, mox_err *err);
 void mox_file_close(mox_file *f); /* closed or zero-path storage is fine */
 mox_status mox_file_read_at(const mox_file *f, int64_t offset, void *dst, size_t bytes, mox_err *err);
 /* One read of what the system gives at once: bytes, 0 at the end of the file, or -errno. */
@@ -45,6 +47,9 @@ mox_status mox_file_map(mox_file *f, mox_err *err); /* idempotent; empty files h
  * are read again. */
 void mox_file_want_huge_pages(const mox_file *f);
 void mox_file_unmap_pages(const mox_file *f);
+
+/* Wishes that the page cache drops what it has of the file, as far as nobody maps it. */
+void mox_file_forget(const mox_file *f);
 
 /* In place of the mapping from now on: memory of mox_reserve_pages(size) that the caller has
  * filled with what of the file will be needed.  f owns it. */
@@ -76,24 +81,36 @@ typedef struct mox_out {
     char *path;       /* owned */
     char *temporary;  /* its name until it is complete; owned */
     int64_t written;
+    bool durable;
 } mox_out;
 
 #define MOX_OUT_CLOSED ((mox_out){.fd = -1})
 
 mox_status mox_out_open(mox_out *o, const char *path, mox_err *err);
+/* For the owner's eyes only; whatever happens to the machine, there is all of it or nothing. */
+mox_status mox_out_open_durable(mox_out *o, const char *path, mox_err *err);
 mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err);
 /* Ends it: under its name, or, on failure, gone. */
 mox_status mox_out_commit(mox_out *o, mox_err *err);
 void mox_out_discard(mox_out *o); /* closed storage is fine */
 void mox_path_remove(const char *path); /* a file that may not be there */
 
+void mox_path_touch(const char *path);  /* its time of change is now, if it can be */
+
+/* A file that only one process can hold, made if it is not there; closing *fd lets go.
+ * MOX_E_STATE when another holds it. */
+mox_status mox_lock_take(int *fd, const char *path, mox_err *err);
+void mox_lock_release(int *fd); /* -1 is fine */
+
+/* Makes the folder, for its owner alone, unless it is there. */
+mox_status mox_dir_make_private(const char *path, mox_err *err);
 /* Makes the folder unless it is there; MOX_E_ARG when it holds anything. */
 mox_status mox_dir_make_empty(const char *path, mox_err *err);
 /* Bytes that may still be written below path, or -1 when the system does not say. */
 int64_t mox_dir_free_bytes(const char *path);
 
-/* For tests: called before each "open", "direct" (open), "read", "map" and "write"; a positive
- * errno value makes it fail with that, and -n makes a read bring no more than n bytes.
+/* For tests: called before each "open", "direct" (open), "read", "map", "write", "sync" and
+ * "lock"; a positive errno value makes it fail with that, and -n makes a read bring no more than n bytes.
  * Process-wide. */
 typedef int mox_io_hook(void *user, const char *path, const char *what);
 void mox_io_set_hook(mox_io_hook *hook, void *user);

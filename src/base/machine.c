@@ -125,7 +125,9 @@ static bool walk_begin(group_walk *w, const char *root, const char *controller)
         group = group_of_line(line, controller);
     if (!group) return false;
     *w = (group_walk){.last = false};
-    (void)snprintf(w->mount, sizeof w->mount, "%s/sys/fs/cgroup%s%s", root, *controller ? "/" : "", controller);
+    (void)snprintf(path, sizeof path, "%s/sys/fs/cgroup/unified", root); /* where both versions are mounted */
+    const char *folder = *controller == '\0' && mox_path_exists(path) ? "unified" : controller;
+    (void)snprintf(w->mount, sizeof w->mount, "%s/sys/fs/cgroup%s%s", root, *folder ? "/" : "", folder);
     (void)snprintf(w->group, sizeof w->group, "%.*s", (int)strcspn(group, "\n"), group);
     return true;
 }
@@ -245,6 +247,26 @@ int64_t mox_machine_own(const char *root)
     (void)snprintf(path, sizeof path, "%s/proc/self/statm", root);
     if (!mox_file_peek(path, text, sizeof text) || sscanf(text, "%lld %lld %lld", &all, &resident, &shared) != 3) return 0;
     return shared >= 0 && resident >= shared && mox_mul_i64(resident - shared, sysconf(_SC_PAGESIZE), &bytes) ? bytes : 0;
+}
+
+/* "some avg10=0.12 avg60=0.05 avg300=0.01 total=252429": the total of that line, or -1. */
+static int64_t stalled_us(const char *text)
+{
+    const char *some = strncmp(text, "some ", 5) == 0 ? strstr(text, " total=") : NULL;
+    long long us;
+    return some && some < text + strcspn(text, "\n") && sscanf(some, " total=%lld", &us) == 1 && us >= 0 ? us : -1;
+}
+
+int mox_machine_stalls(const char *root, int64_t out[MOX_MACHINE_STALLS])
+{
+    char path[PATH_ROOM], text[TEXT_ROOM];
+    int n = 0;
+    group_walk w;
+    for (bool more = walk_begin(&w, root, "") && walk_next(&w); more && n < MOX_MACHINE_STALLS - 1; more = walk_next(&w))
+        if (peek_in(w.path, "memory.pressure", text) && (out[n] = stalled_us(text)) >= 0) n++;
+    (void)snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
+    if (mox_file_peek(path, text, sizeof text) && (out[n] = stalled_us(text)) >= 0) n++;
+    return n;
 }
 
 void mox_machine_mapped(const char *root, int64_t *bytes, int64_t *huge_bytes)

@@ -46,6 +46,12 @@ int64_t mox_machine_memory(const char *root);
  * does not say. */
 int64_t mox_machine_own(const char *root);
 
+/* Microseconds since the beginning in which somebody had to wait for memory (pressure stall
+ * information): of the control groups of the process (version 2), its own one first, and of
+ * the machine.  Returns how many of them there are: 0 when the system does not say. */
+enum { MOX_MACHINE_STALLS = 16 };
+int mox_machine_stalls(const char *root, int64_t out[MOX_MACHINE_STALLS]);
+
 /* Bytes of mapped files that the process has in memory, and how many of them on huge
  * pages; 0 when the system does not say. */
 void mox_machine_mapped(const char *root, int64_t *bytes, int64_t *huge_bytes);

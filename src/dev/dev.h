@@ -25,12 +25,18 @@ typedef struct mox_expert {
  * handed over before, and hands over up to max experts that can be computed now, waiting
  * for at least one, and 0 when all have been handed over; cancel (may be NULL) ends the
  * waiting.  release ends the use, and is called once per successful acquire, also after
- * an error of next. */
+ * an error of next.
+ *
+ * Between acquire and release a source can be told what a later layer will probably ask for,
+ * so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
+ * guess, in which an expert may be named more than once. */
 typedef struct mox_expert_source {
     mox_status (*acquire)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err);
     mox_status (*next)(struct mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
                        mox_err *err);
     void (*release)(struct mox_expert_source *s);
+    bool (*wants)(struct mox_expert_source *s);
+    void (*ahead)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n);
 } mox_expert_source;
 
 /* moe_acquire sorts the pairs by expert and acquires the experts; moe_ffn computes and
@@ -44,6 +50,8 @@ typedef struct mox_moe_ffn_args {
     int32_t layer;
     const float *x;     /* [n, dim] */
     const int32_t *ids; /* [n, k] */
+    const int32_t *guess; /* [n, guess_k]: for the source's ahead, about the layer that follows; NULL: none */
+    int64_t guess_k;
     float *rows;        /* [n * k, dim] */
     int64_t n, k, n_experts, dim, width;
     const mox_cancel *cancel; /* may be NULL; looked at between batches of experts */
@@ -121,7 +129,7 @@ mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_er
 
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
-                            mox_err *err);
+                            bool deterministic, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

@@ -53,7 +53,7 @@ static mox_status mix_span(mox_run *r, const mox_deltanet *g, int64_t i_span, co
                                .g = decay + row0 * g->v_heads, .beta = beta + row0 * g->v_heads, .state = state,
                                .out = out + row0 * g->v_heads * g->v_dim, .n = n, .k_heads = g->k_heads,
                                .v_heads = g->v_heads, .k_dim = g->k_dim, .v_dim = g->v_dim};
-    return n >= MOX_GDN_CHUNK ? d->ops.gdn_chunk(d, &args, r->err) : d->ops.gdn_recurrent(d, &args, r->err);
+    return n >= MOX_GDN_CHUNK && !r->deterministic ? d->ops.gdn_chunk(d, &args, r->err) : d->ops.gdn_recurrent(d, &args, r->err);
 }
 
 static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, const float *x, float *y)

@@ -3,7 +3,8 @@
  * When experts are streamed, a mapping would let the system keep and drop what it likes, and
  * no budget could be kept.  So every mapping is replaced by address space of the same length
  * in which only the pages of dense weights are ever touched: an extent is still an offset
- * from the beginning of its file, and the rest costs nothing.
+ * from the beginning of its file, and the rest costs nothing.  The page cache is asked to
+ * forget what was read through it: nobody will read it again.
  *
  * On failure the model is as it was. */
 #include "model/dense_load.h"
@@ -72,6 +73,7 @@ static mox_status load_extent(loading *l, const mox_extent *e, mox_err *err)
     for (int64_t at = 0; at < e->bytes; at += CHUNK) {
         const int64_t n = mox_min_i64(CHUNK, e->bytes - at);
         MOX_TRY(mox_file_read_at(&l->m->tensors.files[e->file], e->offset + at, to + at, (size_t)n, err));
+        mox_file_forget(&l->m->tensors.files[e->file]);
         l->done += n;
         if (l->progress) l->progress(l->progress_user, l->done, l->total);
     }
@@ -109,7 +111,7 @@ mox_status mox_model_load_dense(mox_model *m, void (*progress)(void *user, int64
     if (!l.memory) return mox_fail_memory(err, (size_t)t->n_files * sizeof *l.memory, "the dense weights");
     const mox_status status = load_all(&l, err);
     for (int32_t i = 0; i < t->n_files; i++) {
-        if (status == MOX_OK) mox_file_map_memory(&t->files[i], l.memory[i]);
+        if (status == MOX_OK) mox_file_map_memory(&t->files[i], l.memory[i]), mox_file_forget(&t->files[i]);
         else mox_free_pages(l.memory[i], (size_t)t->files[i].size);
     }
     mox_free(l.memory);

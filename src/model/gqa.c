@@ -31,8 +31,8 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *k = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *v = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *out = MOX_TAKE(r->arena, float, r->n * q_width); /* [n, H, K] */
-    const int64_t n_parts = mox_attention_parts(r->n_spans, g->heads, g->dim);
-    float *parts = MOX_TAKE(r->arena, float, n_parts);
+    const int64_t n_parts = r->deterministic ? 0 : mox_attention_parts(r->n_spans, g->heads, g->dim);
+    float *parts = r->deterministic ? NULL : MOX_TAKE(r->arena, float, n_parts);
     float *gate = NULL;                                     /* [n, H, K] */
     if (g->gated) {
         float *both = MOX_TAKE(r->arena, float, r->n * q_width * 2); /* [n, H, 2K] */

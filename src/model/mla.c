@@ -32,16 +32,19 @@ static mox_status append(mox_run *r, const mox_cache *cache, const float *src, i
                                  r->err);
 }
 
+static bool expands(const mox_run *r, const mox_mla *a, const mox_span *s)
+{
+    return !r->deterministic && mox_mla_expands(s, a->nope, a->rope_dim, a->rank, a->v_dim);
+}
+
 /* Each span in the form that is cheaper for its length; neighbours of one form together. */
 static mox_status attend(mox_run *r, const mox_mla *a, mox_mla_expanded_args args)
 {
     for (int64_t i = 0; i < r->n_spans; i += args.n_spans) {
-        const bool expanded = mox_mla_expands(&r->spans[i], a->nope, a->rope_dim, a->rank, a->v_dim);
+        const bool expanded = expands(r, a, &r->spans[i]);
         args.spans = r->spans + i;
         args.n_spans = 1;
-        while (i + args.n_spans < r->n_spans &&
-               mox_mla_expands(&args.spans[args.n_spans], a->nope, a->rope_dim, a->rank, a->v_dim) == expanded)
-            args.n_spans++;
+        while (i + args.n_spans < r->n_spans && expands(r, a, &args.spans[args.n_spans]) == expanded) args.n_spans++;
         if (expanded) MOX_TRY(r->dev->ops.mla_expanded(r->dev, &args, r->err));
         else MOX_TRY(mox_dev_mla_folded(r->dev, &args, r->err));
     }

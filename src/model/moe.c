@@ -1,10 +1,13 @@
 /* model/moe.c -- see moe.h. */
 #include "model/moe.h"
 
-static mox_status route(mox_run *r, const mox_moe *e, const float *x, int32_t *ids, float *weights)
+#include "base/size.h"
+
+enum { GUESS_ROWS = 4 }; /* of larger batches hardly an expert is not wanted */
+
+static mox_status route(mox_run *r, const mox_moe *e, const float *x, float *logits, int32_t *ids, float *weights)
 {
     mox_dev *d = r->dev;
-    float *logits = MOX_TAKE(r->arena, float, r->n * e->n_experts); /* [n, E] */
     MOX_TRY(mox_run_product(r, &e->router, NULL, true, x, logits)); /* rounding here would choose other experts */
     if (e->router_kind == MOX_ROUTER_SIGMOID)
         return d->ops.router_sigmoid(d,
@@ -53,6 +56,28 @@ static mox_status run_shared(mox_run *r, const mox_moe *e, int64_t dim, const fl
     return MOX_OK;
 }
 
+/* What the layer that follows will probably want: its own router, on the residual stream as it is now.
+ * The guess stays NULL where there is nothing to guess, or nobody who would use it. */
+static mox_status guess_next(mox_run *r, const mox_moe *e, int32_t layer, const float *h, mox_moe_ffn_args *args)
+{
+    const mox_model *m = e->model;
+    if (layer + 1 >= m->dims.n_layers || !m->layers[layer + 1].experts) return MOX_OK;
+    const mox_layer *next = &m->layers[layer + 1];
+    const mox_moe *router = next->ffn.data;
+    const int64_t rows = mox_min_i64(r->n, GUESS_ROWS); /* taken whatever r->n is, so that more rows never take less memory */
+    float *x = MOX_TAKE(r->arena, float, rows * m->dims.dim);            /* [n, D] */
+    int32_t *ids = MOX_TAKE(r->arena, int32_t, rows * router->k);        /* [n, k] */
+    float *weights = MOX_TAKE(r->arena, float, rows * router->k);        /* [n, k], of no interest */
+    float *logits = MOX_TAKE(r->arena, float, rows * router->n_experts); /* [n, E] */
+    if (r->n > GUESS_ROWS) return MOX_OK;
+    if (!r->experts->wants || !r->experts->wants(r->experts)) return MOX_OK;
+    MOX_TRY(mox_run_norm(r, &next->norm_post, m->norm_offset, m->dims.eps, h, x, 1, m->dims.dim));
+    MOX_TRY(route(r, router, x, logits, ids, weights));
+    args->guess = ids;
+    args->guess_k = router->k;
+    return MOX_OK;
+}
+
 static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const float *x, float *h)
 {
     const mox_moe *e = ffn->data;
@@ -61,11 +86,13 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     int32_t *ids = MOX_TAKE(r->arena, int32_t, n * e->k);     /* [n, k] */
     float *weights = MOX_TAKE(r->arena, float, n * e->k);     /* [n, k] */
     float *rows = MOX_TAKE(r->arena, float, n * e->k * dim);  /* [n, k, D] */
+    float *logits = MOX_TAKE(r->arena, float, n * e->n_experts); /* [n, E] */
     float *shared, *gate;
-    MOX_TRY(route(r, e, x, ids, weights));
-    const mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, rows);
+    MOX_TRY(route(r, e, x, logits, ids, weights));
+    mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, rows);
     MOX_TRY(d->ops.moe_acquire(d, &args, r->err));
-    const mox_status status = run_shared(r, e, dim, x, &shared, &gate); /* while experts come */
+    mox_status status = guess_next(r, e, layer, h, &args); /* while experts come, and so is what follows */
+    if (status == MOX_OK) status = run_shared(r, e, dim, x, &shared, &gate);
     if (status != MOX_OK) {
         r->experts->release(r->experts);
         return status;
@@ -151,6 +178,7 @@ mox_status mox_moe_layer(mox_model *m, mox_binder *b, int64_t layer, const mox_m
     mox_moe *e = MOX_KEEP(m, mox_moe, 1);
     if (!e) return mox_fail_memory(err, sizeof *e, "a layer");
     *e = *sizes;
+    e->model = m;
     const long long i = layer;
     MOX_TRY(mox_bind_matrix(b, &e->router, e->n_experts, m->dims.dim, err, "layers.%lld.mlp.gate", i));
     if (e->router_kind == MOX_ROUTER_SIGMOID)

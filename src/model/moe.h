@@ -20,6 +20,7 @@ typedef struct mox_moe {
     mox_shared_mode shared_mode;
     int64_t shared_width;
     /* bound */
+    const mox_model *model; /* for the layer that follows */
     mox_weight router;
     mox_vector router_bias; /* SIGMOID: enters the choice only */
     mox_dense shared;

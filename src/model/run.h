@@ -17,6 +17,7 @@ typedef struct mox_run {
     const mox_residency *residency;
     mox_expert_source *experts;
     const mox_cancel *cancel; /* may be NULL */
+    bool deterministic;       /* forms are not chosen by the length of a span */
     int64_t n;                /* rows of the batch */
     const int32_t *tokens;    /* [n] */
     const int32_t *pos;       /* [n] */

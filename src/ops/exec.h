@@ -43,6 +43,8 @@ typedef struct mox_exec {
     const struct mox_kern *kern;
     mox_pool *pool; /* may be NULL */
     mox_precision precision;
+    bool deterministic; /* a row's result does not depend on how many rows there are: one kernel for every
+                         * number of them where otherwise the faster one is chosen */
 } mox_exec;
 
 #endif

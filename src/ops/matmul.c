@@ -53,6 +53,7 @@ mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *e
     if (a->n == 0) return MOX_OK;
     mox_matmul_args args = *a;
     args.precision = a->exact ? MOX_PRECISION_EXACT : e->precision;
+    args.deterministic = e->deterministic;
     if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, prepare_grain(a->n));
     mox_run_matmul(e, &args, a->w.rows, row_grain(&a->w, a->n));
     return MOX_OK;
@@ -133,6 +134,7 @@ mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_arg
     MOX_TRY(check_scratch(&c, e->kern->matmul_grouped_prepare != NULL, a->scratch, n_pairs));
     mox_matmul_grouped_args args = *a;
     args.precision = e->precision;
+    args.deterministic = e->deterministic;
     if (e->kern->matmul_grouped_prepare) mox_run_matmul_grouped_prepare(e, &args, n_pairs, prepare_grain(n_pairs));
     mox_run_matmul_grouped(e, &args, units, grain);
     return MOX_OK;
@@ -152,6 +154,7 @@ mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_arg
     MOX_TRY(check_scratch(&c, e->kern->gate_up_swiglu_prepare != NULL, a->scratch, n_pairs));
     mox_gate_up_swiglu_args args = *a;
     args.precision = e->precision;
+    args.deterministic = e->deterministic;
     if (e->kern->gate_up_swiglu_prepare) mox_run_gate_up_swiglu_prepare(e, &args, n_pairs, prepare_grain(n_pairs));
     mox_run_gate_up_swiglu(e, &args, units, grain);
     return MOX_OK;

@@ -20,7 +20,8 @@ typedef struct mox_matmul_args {
     mox_vec bias; /* type NONE: no bias; else n == rows */
     bool exact;   /* f32 activations whatever the precision: the result decides something */
     void *scratch;           /* mox_matmul_scratch(n, cols) bytes aligned for floats; the reference needs none */
-    mox_precision precision; /* set by the entry */
+    mox_precision precision; /* set by the entry, */
+    bool deterministic;      /*   and so is this */
 } mox_matmul_args;
 mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err);
 
@@ -41,7 +42,8 @@ typedef struct mox_matmul_grouped_args {
     int64_t x_stride, y_stride;
     int64_t n_x_rows, n_y_rows;
     void *scratch;           /* mox_matmul_scratch(pairs, cols) bytes, as above */
-    mox_precision precision; /* set by the entry */
+    mox_precision precision; /* set by the entry, */
+    bool deterministic;      /*   and so is this */
 } mox_matmul_grouped_args;
 mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_args *a, mox_err *err);
 
@@ -58,7 +60,8 @@ typedef struct mox_gate_up_swiglu_args {
     int64_t x_stride, y_stride;
     int64_t n_x_rows, n_y_rows;
     void *scratch;           /* mox_matmul_scratch(pairs, cols) bytes, as above */
-    mox_precision precision; /* set by the entry */
+    mox_precision precision; /* set by the entry, */
+    bool deterministic;      /*   and so is this */
 } mox_gate_up_swiglu_args;
 mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_args *a, mox_err *err);
 

@@ -70,7 +70,9 @@ mox_status mox_op_mla_q_absorb(const mox_exec *e, const mox_mla_q_absorb_args *a
     MOX_TRY(check_dense(&c, "q_nope", a->q_nope, a->n, a->heads, a->nope));
     MOX_TRY(check_dense(&c, "out", a->out, a->n, a->heads, a->rank));
     if (a->n == 0) return MOX_OK;
-    mox_run_mla_q_absorb(e, a, a->heads, 1);
+    mox_mla_q_absorb_args args = *a;
+    args.deterministic = e->deterministic;
+    mox_run_mla_q_absorb(e, &args, a->heads, 1);
     return MOX_OK;
 }
 
@@ -87,7 +89,9 @@ mox_status mox_op_mla_out(const mox_exec *e, const mox_mla_out_args *a, mox_err 
     MOX_TRY(check_dense(&c, "ctx", a->ctx, a->n, a->heads, a->rank));
     MOX_TRY(check_dense(&c, "out", a->out, a->n, a->heads, a->v_dim));
     if (a->n == 0) return MOX_OK;
-    mox_run_mla_out(e, a, units, mox_max_i64(a->v_dim, mox_grain(a->rank))); /* whole heads */
+    mox_mla_out_args args = *a;
+    args.deterministic = e->deterministic;
+    mox_run_mla_out(e, &args, units, mox_max_i64(a->v_dim, mox_grain(a->rank))); /* whole heads */
     return MOX_OK;
 }
 

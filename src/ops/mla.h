@@ -32,6 +32,7 @@ typedef struct mox_mla_q_absorb_args {
     const float *q_nope;
     float *out;
     int64_t n, heads, nope, rank;
+    bool deterministic; /* set by the entry */
 } mox_mla_q_absorb_args;
 mox_status mox_op_mla_q_absorb(const mox_exec *e, const mox_mla_q_absorb_args *a, mox_err *err);
 
@@ -44,6 +45,7 @@ typedef struct mox_mla_out_args {
     const float *ctx;
     float *out;
     int64_t n, heads, v_dim, rank;
+    bool deterministic; /* set by the entry */
 } mox_mla_out_args;
 mox_status mox_op_mla_out(const mox_exec *e, const mox_mla_out_args *a, mox_err *err);
 

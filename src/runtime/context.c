@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/size.h"
 #include "ops/q8.h"
+#include "runtime/prefix_tree.h"
 
 #include <string.h>
 
@@ -29,7 +30,8 @@ static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, boo
 static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t max = c->model->dims.n_ctx_max;
-    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0)
+    if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0 ||
+        o->read_bytes < 0 || o->prefix_bytes < 0)
         return mox_fail(err, MOX_E_ARG, "context options must not be negative");
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
@@ -43,6 +45,7 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
     c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
     c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);
     c->precision = o->exact ? MOX_PRECISION_EXACT : o->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
+    c->deterministic = o->deterministic;
     switch (o->kv_type) {
     case MOX_KV_DEFAULT: c->kv_type = o->exact ? MOX_DT_F32 : MOX_DT_F16; return MOX_OK;
     case MOX_KV_F32: c->kv_type = MOX_DT_F32; return MOX_OK;
@@ -66,20 +69,42 @@ int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, in
     return width == 0 ? 0 : width / head * mox_cache_row(type, head);
 }
 
-static mox_status reserve_caches(mox_context *c, mox_err *err)
+/* Things to hand out: those of the sequences and as many as fit `bytes`. */
+static mox_status reserve_share(mox_context *c, mox_share_kind kind, int64_t n_seqs, int64_t each, int64_t bytes, const char *what,
+                                mox_err *err)
+{
+    int64_t n = each > 0 ? bytes / each : 0;
+    mox_share *s = &c->shares[kind];
+    if (!mox_add_i64(n, n_seqs, &n) || n > INT32_MAX)
+        return mox_fail(err, MOX_E_FULL, "%s: more than %d parts; ask for fewer prefix_bytes or less context", what, INT32_MAX);
+    MOX_TRY(reserve(c, &s->refs, n, sizeof *s->refs, false, what, err));
+    MOX_TRY(reserve(c, &s->free, n, sizeof *s->free, false, what, err));
+    mox_share_init(s, n);
+    return MOX_OK;
+}
+
+/* How much of the memory for prefixes is for states: half of it, where there are any. */
+static int64_t prefix_state_bytes(const mox_context *c, int64_t prefix_bytes)
+{
+    const int64_t each = (int64_t)mox_state_bytes(c);
+    return each > 0 ? prefix_bytes / 2 / each * each : 0;
+}
+
+static mox_status reserve_caches(mox_context *c, int64_t prefix_bytes, mox_err *err)
 {
     const mox_dtype type = c->kv_type;
     const mox_model *m = c->model;
-    const int64_t n_pages = c->n_seqs * c->pages_per_seq;
+    const int64_t size = mox_dtype_bytes(type);
     int64_t elements, width = 0; /* per position, all layers */
     for (int64_t i = 0; i < m->dims.n_layers; i++)
         width += mox_cache_elements(m, i, type, 0) + mox_cache_elements(m, i, type, 1);
+    MOX_TRY(reserve_share(c, MOX_SHARE_PAGES, c->n_seqs * c->pages_per_seq, width * size * MOX_PAGE_LEN,
+                          prefix_bytes - prefix_state_bytes(c, prefix_bytes), "the attention cache", err));
+    const int64_t n_pages = c->shares[MOX_SHARE_PAGES].n;
     if (!mox_mul_i64(width, n_pages * MOX_PAGE_LEN, &elements)) elements = -1;
-    const int64_t size = mox_dtype_bytes(type);
     MOX_TRY(reserve(c, &c->cache_memory, elements, (size_t)size, true, "the attention cache", err));
     c->cache_bytes = elements * size;
     MOX_TRY(reserve(c, &c->caches, m->dims.n_layers, sizeof *c->caches, false, "the attention cache", err));
-    MOX_TRY(reserve(c, &c->free_pages, n_pages, sizeof *c->free_pages, false, "the attention cache", err));
     unsigned char *at = c->cache_memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) {
         mox_cache *caches[2] = {&c->caches[i].first, &c->caches[i].second};
@@ -91,32 +116,29 @@ static mox_status reserve_caches(mox_context *c, mox_err *err)
             at += all * n_pages * MOX_PAGE_LEN * size;
         }
     }
-    for (int64_t i = 0; i < n_pages; i++) c->free_pages[i] = (int32_t)(n_pages - 1 - i); /* low pages first */
-    c->n_free_pages = n_pages;
     return MOX_OK;
 }
 
-static mox_status reserve_sequences(mox_context *c, mox_err *err)
+static mox_status reserve_sequences(mox_context *c, int64_t prefix_bytes, mox_err *err)
 {
     const int64_t floats = c->model->recurrent_floats, n_saved = floats ? c->n_checkpoints : 0;
-    int64_t n_states, state_floats;
-    if (!mox_mul_i64(c->n_seqs, 1 + n_saved, &n_states) || !mox_mul_i64(n_states, floats, &state_floats)) state_floats = -1;
+    int64_t state_floats;
+    MOX_TRY(reserve_share(c, MOX_SHARE_STATES, c->n_seqs * n_saved, (int64_t)mox_state_bytes(c),
+                          prefix_state_bytes(c, prefix_bytes), "recurrent states", err));
+    if (!mox_mul_i64(c->n_seqs + c->shares[MOX_SHARE_STATES].n, floats, &state_floats)) state_floats = -1;
     MOX_TRY(reserve(c, &c->seqs, c->n_seqs, sizeof *c->seqs, false, "sequences", err));
     MOX_TRY(reserve(c, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, false, "sequences", err));
     MOX_TRY(reserve(c, &c->timelines, c->n_seqs * c->n_ctx, sizeof *c->timelines, false, "sequences", err));
     MOX_TRY(reserve(c, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, false, "sequences", err));
     MOX_TRY(reserve(c, &c->states, state_floats, sizeof *c->states, true, "recurrent states", err));
     c->state_bytes = state_floats * (int64_t)sizeof *c->states;
-    float *state = c->states;
     for (int64_t i = 0; i < c->n_seqs; i++) {
         mox_seq *s = &c->seqs[i];
         s->context = c;
         s->tokens = c->timelines + i * c->n_ctx;
         s->pages = c->page_tables + i * c->pages_per_seq;
         s->checkpoints = c->checkpoints + i * n_saved;
-        s->state = state;
-        state += floats;
-        for (int64_t j = 0; j < n_saved; j++, state += floats) s->checkpoints[j].state = state;
+        s->state = c->states + i * floats;
     }
     return MOX_OK;
 }
@@ -142,7 +164,7 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
 static mox_status open_device(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
-    return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, err);
+    return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, c->deterministic, err);
 }
 
 static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)
@@ -158,8 +180,8 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     c->bytes = (int64_t)sizeof *c;
     mox_status status = read_opts(c, opts, err);
     if (status == MOX_OK && !planning) status = open_device(c, opts, err);
-    if (status == MOX_OK) status = reserve_caches(c, err);
-    if (status == MOX_OK) status = reserve_sequences(c, err);
+    if (status == MOX_OK) status = reserve_caches(c, opts->prefix_bytes, err);
+    if (status == MOX_OK) status = reserve_sequences(c, opts->prefix_bytes, err);
     if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
     if (status == MOX_OK) status = reserve_step(c, err);
     if (status == MOX_OK && c->experts.stream) c->bytes += mox_expert_stream_bytes(c->experts.stream);
@@ -181,6 +203,7 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
     *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .step_bytes = (int64_t)c->step_bytes,
                                .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
     out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
+    if (opts && opts->prefix_bytes > 0) out->small_bytes += mox_tree_table_bytes(c);
     mox_context_destroy(&c);
     return MOX_OK;
 }
@@ -197,7 +220,10 @@ void mox_context_destroy(mox_context **context)
         mox_free_pages(c->states, (size_t)c->state_bytes);
     }
     mox_free(c->caches);
-    mox_free(c->free_pages);
+    for (int i = 0; i < MOX_N_SHARES; i++) {
+        mox_free(c->shares[i].refs);
+        mox_free(c->shares[i].free);
+    }
     mox_free(c->seqs);
     mox_free(c->page_tables);
     mox_free(c->timelines);
@@ -228,6 +254,12 @@ void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){0};
     if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
+}
+
+void mox_context_get_heat(const mox_context *c, uint32_t *out)
+{
+    if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
+    else memset(out, 0, (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out);
 }
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)

@@ -5,10 +5,9 @@
  * Threads: one step at a time; a cancel flag may be raised from anywhere.
  * Memory:  everything is reserved in create; a step allocates nothing.
  *
- * Attention caches are pages of PAGE_LEN positions, shared out to sequences from a
- * pool; a page id means the same page in every layer.  Recurrent state cannot be
- * cut back, so it is saved: at positions on the grid of GRID when a batch ends
- * there, and when the caller asks.
+ * Attention caches are pages of PAGE_LEN positions (runtime/pages.h); a page id means the
+ * same page in every layer.  Recurrent state cannot be cut back, so it is saved: at
+ * positions on the grid of GRID when a batch ends there, and when the caller asks.
  *
  * Invariants
  *   I1  positions [0, length) of a sequence are in its pages and its state.
@@ -21,12 +20,14 @@
 
 #include "model/model.h"
 #include "runtime/expert_store.h"
+#include "runtime/pages.h"
 
 enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16 };
 
 typedef struct mox_checkpoint {
-    int64_t at;   /* tokens */
-    float *state; /* [recurrent_floats] */
+    int64_t at;    /* tokens */
+    int32_t state; /* mox_state_at */
+    bool asked;    /* by the caller: prompts are likely to part here */
 } mox_checkpoint;
 
 struct mox_seq {
@@ -36,10 +37,10 @@ struct mox_seq {
     int64_t pending;  /* tokens that the running step has added so far */
     bool touched;     /* the running step has begun to change the recurrent state */
     int32_t *tokens;  /* [n_ctx]; those of length count, and of pending while a step runs */
-    int32_t *pages;   /* [pages_per_seq] */
+    int32_t *pages;   /* [pages_per_seq]; full ones may be shared, and the last until it is written to */
     int64_t n_pages;
     float *state;     /* [recurrent_floats] */
-    mox_checkpoint *checkpoints; /* [n_checkpoints], ascending; all own their state memory */
+    mox_checkpoint *checkpoints; /* [n_checkpoints], ascending; each holds its state */
     int64_t n_saved;
 };
 
@@ -47,6 +48,7 @@ struct mox_context {
     const mox_model *model;
     mox_dev *dev;
     mox_precision precision;
+    bool deterministic;
     mox_dtype kv_type;
     mox_arena arena;
     int64_t n_ctx, n_batch, n_seqs, n_checkpoints, pages_per_seq;
@@ -57,8 +59,9 @@ struct mox_context {
     unsigned char *cache_memory;
     int64_t cache_bytes, state_bytes;
     mox_layer_caches *caches; /* [n_layers] */
-    int32_t *free_pages;      /* a stack */
-    int64_t n_free_pages;
+    mox_share shares[MOX_N_SHARES];
+    mox_reclaim_fn *reclaim;  /* NULL: only sequences hold pages and states */
+    void *reclaim_user;
 
     mox_seq *seqs; /* [n_seqs] */
     int32_t *page_tables, *timelines;
@@ -92,7 +95,7 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
 
 /* runtime/sequence.c, for the step: */
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */
-void mox_seq_save(mox_seq *s, int64_t at); /* a checkpoint of the state as it is */
+void mox_seq_save(mox_seq *s, int64_t at, bool asked); /* a checkpoint of the state as it is */
 void mox_seq_rollback(mox_seq *s);         /* after a failed step: I2, I3 */
 
 /* runtime/work.c, for the step: counts a batch that has run, or rows of the head. */

@@ -7,11 +7,17 @@
  * out first, the others as they arrive.  With fewer slots than experts several share a slot:
  * the next one is read when the one before it has been computed.
  *
+ * Experts are also read ahead of their layer, behind all reads that somebody waits for: those
+ * that ahead names, while that pays (foresight.h), and the whole next layer when a batch needs
+ * most of one, as prompts do.  They take free slots and those that the policy gives up, never
+ * one of the running batch; from then on the index has them like any other.
+ *
  * Owns:    slots, index, reader.     Borrows: the model.
  * Threads: that of the step; the reader's own write to slots that are LOADING.
  * Memory:  everything is reserved by open.
  *
- * I1  between batches the index says what is in the slots, or on its way there.
+ * I1  between batches what the index says is in a slot is there, or on its way; a slot that is free
+ *     in the index may still be LOADING what nobody wants any more.
  * I2  bytes of a slot change only while it is LOADING, and it is never LOADING while a batch
  *     computes with it.
  * I3  what was handed out stays until the following next or release. */
@@ -25,21 +31,29 @@
 
 typedef struct mox_expert_stream mox_expert_stream;
 
-/* bytes: for slots.  MOX_E_FULL when they are not enough for one. */
-mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, int64_t bytes, const mox_reader_opts *reader,
-                                  mox_err *err);
+/* What of opts begins with expert_, heat and trace.  The experts that heat names begin to be read.
+ * MOX_E_FULL when expert_bytes are not enough for one slot. */
+mox_status mox_expert_stream_open(mox_expert_stream **out, const mox_model *m, const mox_context_opts *opts,
+                                  const mox_reader_opts *reader, mox_err *err);
 void mox_expert_stream_close(mox_expert_stream **s); /* NULL-safe */
 int64_t mox_expert_stream_bytes(const mox_expert_stream *s); /* reserved by open */
 
 /* What open would reserve, by the code that does. */
-mox_status mox_expert_stream_measure(const mox_model *m, int64_t bytes, int64_t *out, mox_err *err);
+mox_status mox_expert_stream_measure(const mox_model *m, const mox_context_opts *opts, int64_t *out, mox_err *err);
 
 /* As in mox_expert_source. */
 void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
 mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
                                   mox_err *err);
 void mox_expert_stream_release(mox_expert_stream *s);
+bool mox_expert_stream_wants(mox_expert_stream *s);
+void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
+
+/* Between batches: as few or as many of the slots are in use, at least one; the memory of the
+ * others goes back to the system.  Slots that are being read stay for now, and those before them. */
+void mox_expert_stream_resize(mox_expert_stream *s, int64_t n_slots);
 
 void mox_expert_stream_get_stats(const mox_expert_stream *s, mox_expert_stats *out);
+void mox_expert_stream_get_heat(const mox_expert_stream *s, uint32_t *out); /* [n_layers, n_experts] */
 
 #endif

@@ -26,7 +26,7 @@
  * the pool, the most with the widest kernels; 12 KiB for a thread that reads. */
 enum {
     FILE_PAGE = 4096,
-    PROGRAM_BYTES = 8 << 20, /* code and data of the program and its libraries, stack, texts, slack of the heap */
+    PROGRAM_BYTES = 10 << 20, /* code and data of the program and its libraries, stack, texts, slack of the heap */
     THREAD_BYTES = 192 << 10,
     READER_BYTES = 32 << 10,
     READERS_DEFAULT = 8,
@@ -75,7 +75,9 @@ static mox_status measure_weights(planner *l, mox_plan *p)
 static void measure_fixed(planner *l)
 {
     int64_t bytes = plus(PROGRAM_BYTES + mox_alloc_live(), mox_max_i64(l->o->extra_bytes, 0));
-    bytes = plus(bytes, SAMPLER_BYTES * l->m->dims.n_vocab);
+    int64_t n_samplers = 1; /* every sequence may be a reply of its own */
+    for (int i = 0; i < l->n_contexts; i++) n_samplers = mox_max_i64(n_samplers, l->contexts[i].n_seqs);
+    bytes = plus(bytes, n_samplers * SAMPLER_BYTES * l->m->dims.n_vocab);
     for (int i = 0; i < l->n_contexts; i++) bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES);
     l->fixed_bytes = bytes;
 }
@@ -97,20 +99,34 @@ static void add_up(mox_plan *p)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) p->total = plus(p->total, parts[i]);
 }
 
+/* Of n slots in each context. */
+static mox_status measure_slots(const planner *l, int64_t n, int64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < l->n_contexts; i++) {
+        mox_context_opts o = l->contexts[i];
+        int64_t bytes;
+        o.expert_bytes = n * l->slot_bytes;
+        MOX_TRY(mox_expert_stream_measure(l->m, &o, &bytes, l->err));
+        *out = plus(*out, bytes);
+    }
+    return MOX_OK;
+}
+
 /* As many slots as were asked for, or as fit what the rest of p leaves of the budget, and
  * at least one. */
 static mox_status add_slots(const planner *l, mox_plan *p)
 {
-    const int64_t room = (p->budget - mox_min_i64(p->total, p->budget)) / l->n_contexts;
-    int64_t n = mox_min_i64(l->o->n_slots > 0 ? l->o->n_slots : room / l->slot_bytes, p->n_experts), bytes;
-    for (;; n -= mox_ceil_div(bytes - room, l->slot_bytes)) { /* tables take memory beside the slots */
+    const int64_t room = p->budget - mox_min_i64(p->total, p->budget), all_slots = l->n_contexts * l->slot_bytes;
+    int64_t n = mox_min_i64(l->o->n_slots > 0 ? l->o->n_slots : room / all_slots, p->n_experts), bytes;
+    for (;; n -= mox_ceil_div(bytes - room, all_slots)) { /* tables take memory beside the slots */
         n = mox_max_i64(n, 1);
-        MOX_TRY(mox_expert_stream_measure(l->m, n * l->slot_bytes, &bytes, l->err));
+        MOX_TRY(measure_slots(l, n, &bytes));
         if (n == 1 || bytes <= room || l->o->n_slots > 0) break;
     }
     p->slot_bytes = l->slot_bytes;
     p->n_slots = n;
-    p->experts_bytes = bytes * l->n_contexts;
+    p->experts_bytes = bytes;
     return MOX_OK;
 }
 

@@ -6,15 +6,9 @@
 #ifndef MOX_RUNTIME_POLICY_H
 #define MOX_RUNTIME_POLICY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Why a slot cannot be given away just now, weakest first. */
-enum {
-    MOX_HOLD_NONE = 0,
-    MOX_HOLD_BATCH = 1,  /* the running batch asked for what is in it */
-    MOX_HOLD_LOADING = 2 /* a read that nobody waits for is on its way to it */
-};
 
 typedef struct mox_policy {
     const char *name;
@@ -23,10 +17,15 @@ typedef struct mox_policy {
     void (*fill)(void *state, int32_t slot, int64_t key);       /* an empty slot gets a key */
     void (*touch)(void *state, int32_t slot, int64_t key);      /* its key was asked for again */
     void (*empty)(void *state, int32_t slot, int64_t key);      /* a filled slot loses its key */
-    /* The filled slot with hold[slot] <= most that is missed least, or -1. */
-    int32_t (*victim)(const void *state, const uint8_t *hold, int most);
+    /* The filled slot that is missed least and not held, or -1; held [n_slots], NULL: none is. */
+    int32_t (*victim)(const void *state, const bool *held);
 } mox_policy;
 
-extern const mox_policy mox_policy_lru;
+extern const mox_policy mox_policy_lru, mox_policy_lfu, mox_policy_2q;
+
+/* All that a store can have, the default first, ended by NULL. */
+extern const mox_policy *const mox_policies[];
+/* NULL: the default; the result is NULL when there is none of that name. */
+const mox_policy *mox_policy_find(const char *name);
 
 #endif

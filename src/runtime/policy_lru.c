@@ -53,11 +53,11 @@ static void touch(void *state, int32_t slot, int64_t key)
     fill(state, slot, key);
 }
 
-static int32_t victim(const void *state, const uint8_t *hold, int most)
+static int32_t victim(const void *state, const bool *held)
 {
     const lru *l = state;
     for (int32_t s = l->links[l->end].newer; s != l->end; s = l->links[s].newer)
-        if (hold[s] <= most) return s;
+        if (!held || !held[s]) return s;
     return -1;
 }
 

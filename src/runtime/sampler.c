@@ -21,7 +21,7 @@
  *          Minus infinity is legal: an id that must not be chosen.
  * I1  counts[id] is the number of times id stands in the ring.
  */
-#include "moxie.h"
+#include "runtime/sampler.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -144,7 +144,7 @@ static void apply_penalties(mox_sampler *s, const float *logits)
 }
 
 /* Fills s->logits and finds the largest of them (the lowest id among equals). */
-static mox_status prepare(mox_sampler *s, const float *logits, int32_t *best, mox_err *err)
+static mox_status prepare(mox_sampler *s, const float *logits, const unsigned char *allowed, int32_t *best, mox_err *err)
 {
     for (int32_t i = 0; i < s->n_vocab; i++)
         if (isnan(logits[i]))
@@ -152,6 +152,8 @@ static mox_status prepare(mox_sampler *s, const float *logits, int32_t *best, mo
                             (int)i);
     memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
     if (s->penalties) apply_penalties(s, logits);
+    for (int32_t i = 0; allowed && i < s->n_vocab; i++)
+        if (!allowed[i]) s->logits[i] = -INFINITY;
     int32_t top = 0;
     for (int32_t i = 1; i < s->n_vocab; i++)
         if (s->logits[i] > s->logits[top]) top = i;
@@ -265,10 +267,10 @@ static int32_t draw(mox_sampler *s, int32_t n)
     return chosen;
 }
 
-mox_status mox_sampler_sample(mox_sampler *s, const float *logits, int32_t *token, mox_err *err)
+mox_status mox_sampler_propose(mox_sampler *s, const float *logits, const unsigned char *allowed, int32_t *token, mox_err *err)
 {
     int32_t best = 0;
-    MOX_TRY(prepare(s, logits, &best, err));
+    MOX_TRY(prepare(s, logits, allowed, &best, err));
     if (s->opts.temperature > 0.0f) {
         candidate *c = s->candidates;
         int32_t n = take_top_k(s);
@@ -277,7 +279,13 @@ mox_status mox_sampler_sample(mox_sampler *s, const float *logits, int32_t *toke
         if (s->opts.min_p > 0.0f) n = take_min_p(c, n, s->opts.min_p);
         best = draw(s, n);
     }
-    mox_sampler_accept(s, best);
     *token = best;
+    return MOX_OK;
+}
+
+mox_status mox_sampler_sample(mox_sampler *s, const float *logits, int32_t *token, mox_err *err)
+{
+    MOX_TRY(mox_sampler_propose(s, logits, NULL, token, err));
+    mox_sampler_accept(s, *token);
     return MOX_OK;
 }

@@ -1,4 +1,7 @@
-/* runtime/sequence.c -- token timelines: pages, cutting back, checkpoints. */
+/* runtime/sequence.c -- token timelines: pages, cutting back, checkpoints.
+ *
+ * A sequence writes behind its length only.  So of the pages that it shares with others just
+ * the last can be in its way, when that is filled in part: it is copied before a step. */
 #include "runtime/context.h"
 
 #include "base/size.h"
@@ -6,8 +9,10 @@
 #include <assert.h>
 #include <string.h>
 
+enum { ASKED_WEIGHT = 8 };
+
 static bool recurrent(const mox_seq *s) { return s->context->model->recurrent_floats > 0; }
-static size_t state_bytes(const mox_seq *s) { return (size_t)s->context->model->recurrent_floats * sizeof(float); }
+static size_t state_bytes(const mox_seq *s) { return mox_state_bytes(s->context); }
 
 mox_status mox_seq_create(mox_seq **out, mox_context *c, mox_err *err)
 {
@@ -25,9 +30,15 @@ mox_status mox_seq_create(mox_seq **out, mox_context *c, mox_err *err)
 /* Gives back the pages beyond those that n positions need. */
 static void release_pages(mox_seq *s, int64_t n)
 {
-    mox_context *c = s->context;
     const int64_t keep = mox_ceil_div(n, MOX_PAGE_LEN);
-    while (s->n_pages > keep) c->free_pages[c->n_free_pages++] = s->pages[--s->n_pages];
+    while (s->n_pages > keep) mox_share_drop(s->context, MOX_SHARE_PAGES, s->pages[--s->n_pages]);
+}
+
+/* Gives up the checkpoints beyond n tokens. */
+static void release_states(mox_seq *s, int64_t n)
+{
+    while (s->n_saved > 0 && s->checkpoints[s->n_saved - 1].at > n)
+        mox_share_drop(s->context, MOX_SHARE_STATES, s->checkpoints[--s->n_saved].state);
 }
 
 void mox_seq_destroy(mox_seq **seq)
@@ -45,18 +56,39 @@ void mox_seq_reset(mox_seq *s)
 {
     assert(!s->context->stepping);
     release_pages(s, 0);
+    release_states(s, 0);
     if (recurrent(s)) memset(s->state, 0, state_bytes(s));
-    s->length = s->pending = s->n_saved = 0;
+    s->length = s->pending = 0;
     s->touched = false;
+}
+
+/* Makes the page that the next token goes to the sequence's own; false when there is none. */
+static bool own_last_page(mox_seq *s)
+{
+    mox_context *c = s->context;
+    if (s->length % MOX_PAGE_LEN == 0) return true;
+    int32_t *last = &s->pages[s->length / MOX_PAGE_LEN];
+    if (c->shares[MOX_SHARE_PAGES].refs[*last] == 1) return true;
+    const int32_t mine = mox_share_take(c, MOX_SHARE_PAGES);
+    if (mine == MOX_NONE) return false;
+    mox_page_copy(c, mine, *last);
+    mox_share_drop(c, MOX_SHARE_PAGES, *last);
+    *last = mine;
+    return true;
 }
 
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err)
 {
     mox_context *c = s->context;
     const int64_t need = mox_ceil_div(n_positions, MOX_PAGE_LEN);
-    if (need > c->pages_per_seq || need - s->n_pages > c->n_free_pages) /* every sequence has its share: a bug */
+    bool enough = need <= c->pages_per_seq && (n_positions <= s->length || own_last_page(s));
+    while (enough && s->n_pages < need) {
+        const int32_t page = mox_share_take(c, MOX_SHARE_PAGES);
+        enough = page != MOX_NONE;
+        if (enough) s->pages[s->n_pages++] = page;
+    }
+    if (!enough) /* every sequence has its share: a bug */
         return mox_fail(err, MOX_E_FULL, "no cache pages left for %lld positions", (long long)n_positions);
-    while (s->n_pages < need) s->pages[s->n_pages++] = c->free_pages[--c->n_free_pages];
     return MOX_OK;
 }
 
@@ -73,10 +105,10 @@ int64_t mox_seq_cut_point(const mox_seq *s, int64_t n)
 /* To a position that cut_point has named. */
 static void return_to(mox_seq *s, int64_t n)
 {
-    while (s->n_saved > 0 && s->checkpoints[s->n_saved - 1].at > n) s->n_saved--; /* I3 */
+    release_states(s, n); /* I3 */
     if (recurrent(s)) {
         if (n == 0) memset(s->state, 0, state_bytes(s));
-        else memcpy(s->state, s->checkpoints[s->n_saved - 1].state, state_bytes(s));
+        else memcpy(s->state, mox_state_at(s->context, s->checkpoints[s->n_saved - 1].state), state_bytes(s));
     }
     s->length = n;
     release_pages(s, n);
@@ -109,13 +141,14 @@ mox_status mox_seq_cut(mox_seq *s, int64_t n, mox_err *err)
 void mox_seq_checkpoint(mox_seq *s)
 {
     assert(!s->context->stepping);
-    mox_seq_save(s, s->length);
+    mox_seq_save(s, s->length, true);
 }
 
 /* The checkpoint whose loss costs least: the one with the smallest gap between its
  * neighbours, measured against how far back it lies, so that spacing stays
- * geometric.  While a step runs, the last one at or before the committed length is
- * never chosen: the step must be able to return to it.  -1: there is no other. */
+ * geometric; one that was asked for counts ASKED_WEIGHT times as much.  While a step
+ * runs, the last one at or before the committed length is never chosen: the step must
+ * be able to return to it.  -1: there is no other. */
 static int64_t least_missed(const mox_seq *s, int64_t now)
 {
     int64_t best = -1;
@@ -126,7 +159,8 @@ static int64_t least_missed(const mox_seq *s, int64_t now)
         const bool anchor = now > s->length && at <= s->length && (i + 1 == s->n_saved || next > s->length);
         if (anchor) continue;
         const int64_t before = i > 0 ? s->checkpoints[i - 1].at : 0;
-        const double cost = (double)(next - before) / (double)(now - at + MOX_GRID);
+        const double weight = s->checkpoints[i].asked ? ASKED_WEIGHT : 1;
+        const double cost = weight * (double)(next - before) / (double)(now - at + MOX_GRID);
         if (best < 0 || cost < best_cost) {
             best = i;
             best_cost = cost;
@@ -135,22 +169,26 @@ static int64_t least_missed(const mox_seq *s, int64_t now)
     return best;
 }
 
-void mox_seq_save(mox_seq *s, int64_t at)
+void mox_seq_save(mox_seq *s, int64_t at, bool asked)
 {
-    const mox_context *c = s->context;
+    mox_context *c = s->context;
     if (!recurrent(s) || at == 0) return;
-    if (s->n_saved > 0 && s->checkpoints[s->n_saved - 1].at == at) return;
+    if (s->n_saved > 0 && s->checkpoints[s->n_saved - 1].at == at) {
+        s->checkpoints[s->n_saved - 1].asked |= asked;
+        return;
+    }
     assert(s->n_saved == 0 || s->checkpoints[s->n_saved - 1].at < at);
     if (s->n_saved == c->n_checkpoints) {
         const int64_t i = least_missed(s, at);
         if (i < 0) return;
-        const mox_checkpoint gone = s->checkpoints[i];
-        memmove(&s->checkpoints[i], &s->checkpoints[i + 1], (size_t)(s->n_saved - i - 1) * sizeof gone);
-        s->checkpoints[--s->n_saved] = gone; /* its memory is used again */
+        mox_share_drop(c, MOX_SHARE_STATES, s->checkpoints[i].state);
+        memmove(&s->checkpoints[i], &s->checkpoints[i + 1], (size_t)(s->n_saved - i - 1) * sizeof *s->checkpoints);
+        s->n_saved--;
     }
-    mox_checkpoint *slot = &s->checkpoints[s->n_saved++];
-    slot->at = at;
-    memcpy(slot->state, s->state, state_bytes(s));
+    const int32_t state = mox_share_take(c, MOX_SHARE_STATES);
+    assert(state != MOX_NONE); /* every sequence has its share */
+    memcpy(mox_state_at(c, state), s->state, state_bytes(s));
+    s->checkpoints[s->n_saved++] = (mox_checkpoint){.at = at, .state = state, .asked = asked};
 }
 
 void mox_seq_rollback(mox_seq *s)
@@ -174,15 +212,12 @@ mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err)
                         (long long)s->length, (long long)c->n_ctx);
     const int64_t first = s->n_pages;
     MOX_TRY(mox_seq_reserve(s, s->length + n, err));
-    for (int64_t i = 0; i < c->model->dims.n_layers; i++) {
-        const mox_cache *caches[2] = {&c->caches[i].first, &c->caches[i].second};
-        for (int j = 0; j < 2; j++) {
-            const mox_cache *k = caches[j];
-            const int64_t page = k->page_stride * mox_dtype_bytes(k->type);
-            for (int64_t p = first; p < s->n_pages; p++)
-                if (page > 0) memset((unsigned char *)k->data + s->pages[p] * page, 0, (size_t)page);
+    for (int64_t p = first; p < s->n_pages; p++)
+        for (int64_t i = 0; i < 2 * c->model->dims.n_layers; i++) {
+            size_t bytes;
+            void *part = mox_page_part(c, s->pages[p], i, &bytes);
+            if (bytes > 0) memset(part, 0, bytes);
         }
-    }
     for (int64_t i = 0; i < n; i++) s->tokens[s->length + i] = -1; /* no token */
     s->length += n;
     mox_seq_checkpoint(s);

@@ -65,7 +65,8 @@ static mox_run make_run(const mox_context *c, mox_dev *dev, mox_arena *arena, in
                         const mox_cancel *cancel, mox_err *err)
 {
     return (mox_run){.dev = dev, .arena = arena, .residency = &c->model->residency,
-                     .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel, .n = n, .tokens = c->tokens,
+                     .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel,
+                     .deterministic = c->deterministic, .n = n, .tokens = c->tokens,
                      .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
                      .err = err};
 }
@@ -169,6 +170,7 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
     }
     while (done < total) {
         if (opts && mox_cancelled(opts->cancel)) return mox_fail(err, MOX_E_CANCELLED, "cancelled"); /* nothing touched yet */
+        mox_expert_store_adapt(&c->experts);
         int64_t n_spans;
         const int64_t n = next_batch(c, segs, n_segs, &n_spans);
         MOX_TRY(run_batch(c, segs, n, n_spans, opts, err));
@@ -177,7 +179,7 @@ static mox_status run_step(mox_context *c, const mox_segment *segs, int32_t n_se
             mox_seq *s = g->seq;
             memcpy(s->tokens + s->length + s->pending, g->tokens + s->pending, (size_t)c->spans[i].n * sizeof *s->tokens);
             s->pending += c->spans[i].n;
-            if ((s->length + s->pending) % MOX_GRID == 0) mox_seq_save(s, s->length + s->pending);
+            if ((s->length + s->pending) % MOX_GRID == 0) mox_seq_save(s, s->length + s->pending, false);
         }
         done += n;
         if (opts && opts->progress) opts->progress(opts->progress_user, done, total);

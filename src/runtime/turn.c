@@ -2,13 +2,15 @@
  *
  * Logits go in, a token comes out; on the way its bytes become characters, the characters
  * parts of a message (text/reply.h), and the text is held against the stop strings.  A
- * thinking block that is over its budget is closed by tokens that nobody sampled.
+ * thinking block that is over its budget is closed by tokens that nobody sampled.  With a
+ * grammar (hold.h) only tokens that it allows are chosen.
  *
  * Owns: the sampler, the ids and bytes of the reply.   Borrows: model, tokenizer, chat. */
 #include "moxie/chat.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "runtime/hold.h"
 #include "text/chat_internal.h"
 #include "text/stops.h"
 
@@ -31,6 +33,7 @@ struct mox_turn {
     mox_tokens forced; /* ids that close a thinking block */
     int64_t n_forced;  /* of them that were given out */
     bool forcing;
+    mox_hold hold; /* the grammar's */
 
     mox_writer said;
     mox_buffer plain; /* mox_text_span */
@@ -60,6 +63,7 @@ static mox_status init(mox_turn *t, const mox_model *m, const mox_chat *chat, co
     mox_model_get_generation(m, &t->generation);
     MOX_TRY(mox_sampler_create(&t->sampler, info.n_vocab, &o->sampling, err));
     MOX_TRY(mox_stops_init(&t->stops, o->stops, o->n_stops, err));
+    MOX_TRY(mox_hold_init(&t->hold, o, &t->generation, t->tokenizer, info.n_vocab, chat != NULL, err));
     if (!chat) return MOX_OK;
     const mox_reply_opts reply = {.format = chat->format, .thinking = o->thinking, .id_seed = o->call_seed, .tools = o->tools,
                                   .on_part = on_reply_part, .on_part_user = t};
@@ -92,6 +96,7 @@ void mox_turn_destroy(mox_turn **turn)
     mox_sampler_destroy(&t->sampler);
     mox_reply_destroy(&t->reply);
     mox_stops_deinit(&t->stops);
+    mox_hold_deinit(&t->hold);
     mox_tokens_free(&t->tokens);
     mox_tokens_free(&t->forced);
     mox_writer_deinit(&t->said);
@@ -182,7 +187,7 @@ static mox_status choose(mox_turn *t, const float *logits, int32_t *id, mox_err 
     const bool thinking = t->reply && mox_reply_is_thinking(t->reply);
     if (thinking && t->think_budget >= 0 && t->n_thinking >= t->think_budget) t->forcing = t->n_forced < t->forced.n;
     if (thinking) t->n_thinking++;
-    if (!t->forcing) return mox_sampler_sample(t->sampler, logits, id, err);
+    if (!t->forcing) return mox_hold_choose(&t->hold, t->sampler, logits, t->tokens.n == 0, id, err);
     *id = t->forced.ids[t->n_forced++];
     t->forcing = t->n_forced < t->forced.n;
     mox_sampler_accept(t->sampler, *id);
@@ -212,12 +217,17 @@ mox_status mox_turn_end(mox_turn *t, mox_stop why, mox_err *err)
 
 static mox_status advance(mox_turn *t, const float *logits, int32_t *token, mox_err *err)
 {
+    bool over;
+    MOX_TRY(mox_hold_look(&t->hold, t->reply && mox_reply_has_open_thinking(t->reply), &over, err));
+    if (over) return mox_turn_end(t, MOX_STOP_END, err);
     if (t->tokens.n >= t->max_tokens) return mox_turn_end(t, MOX_STOP_LENGTH, err);
     MOX_TRY(choose(t, logits, token, err));
+    MOX_TRY(mox_hold_accept(&t->hold, *token, err));
     MOX_TRY(append(t, *token, err));
     if (mox_is_stop(&t->generation, t->tokenizer, *token)) return mox_turn_end(t, MOX_STOP_END, err);
     MOX_TRY(take_bytes(t, *token, err));
     if (t->stops.found) return mox_turn_end(t, MOX_STOP_STRING, err);
+    if (mox_hold_is_over(&t->hold)) return mox_turn_end(t, MOX_STOP_END, err);
     return t->tokens.n >= t->max_tokens ? mox_turn_end(t, MOX_STOP_LENGTH, err) : MOX_OK;
 }
 

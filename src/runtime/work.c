@@ -8,7 +8,7 @@
 #include "ops/mla.h"
 
 /* Multiply-adds of the attention of a span, over all layers; products with weights are counted elsewhere. */
-static int64_t attention_macs(const mox_model *m, const mox_span *s)
+static int64_t attention_macs(const mox_model *m, const mox_span *s, bool deterministic)
 {
     const mox_inspection *r = &m->report;
     const int64_t pairs = s->n * s->pos0 + s->n * (s->n + 1) / 2; /* rows and the positions that they see */
@@ -17,7 +17,7 @@ static int64_t attention_macs(const mox_model *m, const mox_span *s)
     for (int64_t i = 0; i < m->dims.n_layers; i++) {
         const int64_t rank = m->layers[i].cache.first, rope = m->layers[i].cache.second;
         const int64_t nope = r->head_dim - rope, v = m->dims.v_dim;
-        const bool expands = mox_mla_expands(s, nope, rope, rank, v);
+        const bool expands = !deterministic && mox_mla_expands(s, nope, rope, rank, v);
         macs += r->n_heads * (mox_mla_macs(s, nope, rope, rank, v, expands) - s->n * (nope + v) * rank);
     }
     return macs;
@@ -68,7 +68,7 @@ void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
     for (int64_t i = 0; i < n_spans; i++) {
         const mox_span *s = &c->spans[i];
         w->cache_bytes += cached * (s->pos0 + s->n) + r->state_bytes;
-        w->macs += attention_macs(m, s);
+        w->macs += attention_macs(m, s, c->deterministic);
     }
 }
 

@@ -1,7 +1,7 @@
 /* text/added.c -- a trie of added tokens. */
 #include "text/added.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 void mox_added_deinit(mox_added_set *set)
 {

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "text/json_fields.h"
+#include "base/json_fields.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  * parts that are not text, and kwargs that would stand for the conversation itself. */
 #include "text/chat_internal.h"
 #include "base/plant.h"
-#include "text/json_fields.h"
+#include "base/json_fields.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * bytes take its place.  Where the template means something else (it drops old thinking,
  * say), its word stands. */
 #include "text/chat_internal.h"
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 #include "text/tokenizer_internal.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@
 #ifndef MOX_TEXT_JSON_FOLLOW_H
 #define MOX_TEXT_JSON_FOLLOW_H
 
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 
 typedef enum mox_follow { MOX_FOLLOW_MORE, MOX_FOLLOW_END, MOX_FOLLOW_BAD } mox_follow;
 

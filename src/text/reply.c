@@ -15,7 +15,7 @@
  * call, where closing markers and blanks are eaten. */
 #include "text/reply_internal.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -409,6 +409,7 @@ bool mox_reply_is_marker(mox_call_format format, const char *text, size_t n)
     return format != MOX_CALLS_UNKNOWN && (memmem(text, n, "tool", 4) || memmem(text, n, "arg_", 4));
 }
 
+bool mox_reply_has_open_thinking(const mox_reply *r) { return r->thinking; }
 bool mox_reply_is_thinking(const mox_reply *r) { return r->thinking && r->mode != MODE_CALL; }
 
 void mox_reply_get_message(const mox_reply *r, mox_message *out)

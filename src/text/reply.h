@@ -79,6 +79,8 @@ mox_status mox_reply_finish(mox_reply *r, bool complete, mox_err *err);
 /* The text of a special token is one that the format, or thinking, is written in. */
 bool mox_reply_is_marker(mox_call_format format, const char *text, size_t n);
 
+/* Inside an open thinking block, also where it may turn out to end in a call. */
+bool mox_reply_has_open_thinking(const mox_reply *r);
 /* Inside an open thinking block, and not in what may be a call. */
 bool mox_reply_is_thinking(const mox_reply *r);
 /* What there is so far; borrowed until the next push. */

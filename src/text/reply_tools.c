@@ -6,7 +6,7 @@
  * else's business, and a parameter about which this says nothing has no type. */
 #include "text/reply_internal.h"
 
-#include "text/json_fields.h"
+#include "base/json_fields.h"
 
 #include <string.h>
 

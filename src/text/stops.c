@@ -2,7 +2,7 @@
 #include "text/stops.h"
 
 #include "base/alloc.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

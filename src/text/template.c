@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * One character maps to one, but for the German sharp s.  Data: libutf8proc. */
 #include "text/template_value.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,7 +1,7 @@
 /* text/template_filters.c -- filters on single values: text, numbers, JSON.  Those on
  * sequences are in template_sequence.c. */
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * items, !s and !r; fill, alignment, sign, zeros, width, commas, precision, and the
  * types s d i x X o b c f F e E g G %. */
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

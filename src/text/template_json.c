@@ -1,6 +1,6 @@
 /* text/template_json.c -- JSON to values: key order is kept, numbers become what
  * Python's json module makes of them. */
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 #include "text/template_value.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * Inside tags an end mark counts only when brackets are closed, so that `}}` may end
  * two dicts. */
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* text/template_methods.c -- methods of str, as Python has them.  Parts of a string
  * share its bytes; what is new is built with the origin of every byte. */
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * item of that key; x['name'] the other way round.  What is not there is undefined,
  * and only using that fails. */
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <string.h>

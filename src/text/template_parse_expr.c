@@ -6,7 +6,7 @@
  * deep tree. */
 #include "base/plant.h"
 #include "text/template_parser.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * What is written around strings (quotes, brackets, digits) is ours and trusted; the
  * bytes of strings, and escapes that stand for them, keep their origin. */
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

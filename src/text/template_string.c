@@ -8,7 +8,7 @@
  * I2  no string is longer than the output may be.
  */
 #include "text/template_value.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "text/template_value.h"
 
 #include "text/template_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

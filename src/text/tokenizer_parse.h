@@ -2,7 +2,7 @@
 #ifndef MOX_TEXT_TOKENIZER_PARSE_H
 #define MOX_TEXT_TOKENIZER_PARSE_H
 
-#include "text/json_fields.h"
+#include "base/json_fields.h"
 #include "text/tokenizer_internal.h"
 
 typedef struct mox_tokenizer_parser {

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/buffer.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stddef.h>
 #include <stdint.h>

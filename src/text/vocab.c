@@ -4,7 +4,7 @@
  */
 #include "text/vocab.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

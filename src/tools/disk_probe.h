@@ -5,7 +5,8 @@
 #include "base/file.h"
 #include "moxie/tools.h"
 
-mox_status mox_disk_probe_files(const mox_file *files, int32_t n_files, int64_t read_bytes, mox_disk_speed *out,
-                                mox_err *err);
+/* Jobs of n_ranges ranges (1 to MOX_EXPERT_PARTS) of so many bytes each, 1 at least. */
+mox_status mox_disk_probe_create_files(mox_disk_probe **out, const mox_file *files, int32_t n_files, const int64_t *range_bytes,
+                                       int32_t n_ranges, int64_t bytes, mox_err *err);
 
 #endif

@@ -13,58 +13,20 @@
  *
  * Refuses nothing: what is not known is 0. */
 #include "moxie/tools.h"
+#include "tools/popularity.h"
 
 #include <math.h>
 
-enum { MOST_EXPERTS = 1 << 16, MOST_STEPS = 1 << 15, ROUNDS = 100 };
-
-/* Chances of the experts of one layer, by rank. */
-typedef struct popularity {
-    double zipf, scale; /* chance of rank i: 1 - exp(-scale / i^zipf) */
-    int64_t n;
-} popularity;
-
-static double chance(const popularity *q, int64_t rank, double tokens)
-{
-    return -expm1(-q->scale * tokens * pow((double)rank, -q->zipf)); /* of being needed by any of the tokens */
-}
-
-static double sum_chances(const popularity *q, double tokens)
-{
-    double sum = 0.0;
-    for (int64_t i = 1; i <= q->n; i++) sum += chance(q, i, tokens);
-    return sum;
-}
-
-/* The x in [low, high] where f grows past y. */
-static double solve(double (*f)(const popularity *q, double x), const popularity *q, double y, double low, double high)
-{
-    for (int i = 0; i < ROUNDS; i++) {
-        const double x = 0.5 * (low + high);
-        if (f(q, x) < y) low = x;
-        else high = x;
-    }
-    return 0.5 * (low + high);
-}
-
-/* Every token needs k of n experts, drawn without putting back: the scale that makes the
- * chances add up to k. */
-static popularity popularity_of(int64_t n, int64_t k, double zipf)
-{
-    popularity q = {.zipf = zipf, .scale = 1.0, .n = n};
-    if (k >= n) q.scale = INFINITY;
-    else q.scale = solve(sum_chances, &q, (double)k, 0.0, 1e3 * pow((double)n, zipf));
-    return q;
-}
+enum { MOST_EXPERTS = 1 << 16, MOST_STEPS = 1 << 15 };
 
 /* Of the experts of one layer, what m steps need and what was needed m steps ago and not
  * since, both on average; *variance: of the former. */
-static void window(const popularity *q, double tokens, int64_t m, double *needed, double *variance, double *returning)
+static void window(const mox_popularity *q, double tokens, int64_t m, double *needed, double *variance, double *returning)
 {
     double sum = 0.0, spread = 0.0, shared = 0.0, single = 0.0, back = 0.0;
     for (int64_t i = 1; i <= q->n; i++) {
-        const double p = chance(q, i, tokens), missed = 1.0 - chance(q, i, (double)m * tokens);
-        const double missed_since = 1.0 - chance(q, i, (double)(m - 1) * tokens);
+        const double p = mox_popularity_chance(q, i, tokens), missed = 1.0 - mox_popularity_chance(q, i, (double)m * tokens);
+        const double missed_since = 1.0 - mox_popularity_chance(q, i, (double)(m - 1) * tokens);
         sum += 1.0 - missed;
         spread += missed * (1.0 - missed);
         shared += p * missed;
@@ -78,10 +40,10 @@ static void window(const popularity *q, double tokens, int64_t m, double *needed
 
 /* Of what steps of so many tokens need, the part that is found in slots for all layers;
  * *needed: experts that a step needs in one layer. */
-static double hits(const popularity *q, double slots, double layers, double tokens, double *needed)
+static double hits(const mox_popularity *q, double slots, double layers, double tokens, double *needed)
 {
     double found = 0.0;
-    *needed = sum_chances(q, tokens);
+    *needed = mox_popularity_sum(q, tokens);
     if (slots >= layers * (double)q->n) return 1.0;
     for (int64_t m = 1; m <= MOST_STEPS; m++) {
         double mean, variance, returning;
@@ -103,8 +65,8 @@ static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double 
     *disk = 0.0;
     if (p->n_experts > 0 && p->n_experts / p->n_layers_moe <= MOST_EXPERTS) {
         const double each = (double)p->expert_bytes_all / (double)p->n_experts;
-        const popularity q =
-            popularity_of(p->n_experts / p->n_layers_moe, p->n_experts_active / p->n_layers_moe, m->zipf);
+        const mox_popularity q =
+            mox_popularity_of(p->n_experts / p->n_layers_moe, p->n_experts_active / p->n_layers_moe, m->zipf);
         const double slots = (double)(p->experts == MOX_EXPERTS_STREAM ? p->n_slots : p->n_experts);
         *hit_rate = hits(&q, slots, layers, tokens, &needed);
         *disk = layers * needed * (1.0 - *hit_rate) * (double)p->slot_bytes;

@@ -8,8 +8,10 @@
  *
  * Owns:     nothing but what a plan allocates.
  * Promises: the same spec gives the same bytes, on disk and in memory, with any number
- *           of threads.  Activations stay of order one: weights have a variance of
- *           1 / columns. */
+ *           of threads.  Products stay of order one: weights have a variance of 1 /
+ *           columns.  Only the table of embeddings has larger numbers, so that what a
+ *           token is outweighs what all layers add: with random tokens every layer routes
+ *           every token anew. */
 #ifndef MOX_TOOLS_SYNTH_H
 #define MOX_TOOLS_SYNTH_H
 
@@ -17,6 +19,7 @@
 #include "base/pool.h"
 #include "moxie/tools.h"
 #include "tensor/dtype.h"
+#include "tools/popularity.h"
 
 enum { MOX_SYNTH_GROUP = 64, MOX_SYNTH_BLOCK = 1 << 16 };
 
@@ -47,7 +50,8 @@ mox_status mox_synth_parse(mox_synth_spec *out, const char *text, mox_err *err);
  * random byte b per element, and the element is
  *     round(round((low + (high - low) b / 255) * row factor) * times)
  * so that a bias (times -7.5) follows the scale it belongs to, which has the same
- * stream.  Row factors are 2^(skew u), u in [-1, 1] random per row. */
+ * stream.  Rows of a router are so much longer or shorter that the expert of each is
+ * chosen as often as its popularity says; ranks are random per row. */
 typedef enum mox_synth_source { MOX_SYNTH_CODES, MOX_SYNTH_NUMBERS } mox_synth_source;
 
 typedef struct mox_synth_tensor {
@@ -59,7 +63,8 @@ typedef struct mox_synth_tensor {
     mox_synth_source source;
     uint64_t stream;
     double low, high, times;
-    double skew;         /* of rows; 0: none */
+    mox_popularity popularity; /* of rows; n = 0: all are alike */
+    double row_middle;         /* deviations that a row of factor 1 must be above to be chosen */
     int64_t row_elements;
     int64_t offset;      /* from the start of its file */
     int32_t file;
@@ -96,6 +101,11 @@ bool mox_synth_is_full(const mox_synth_spec *s, int64_t layer);
 bool mox_synth_is_dense(const mox_synth_spec *s, int64_t layer);
 /* "language_model.model." or "model." */
 const char *mox_synth_prefix(const mox_synth_spec *s);
+
+/* How many deviations a normally distributed number must be above to get there with that chance,
+ * which counts for CHANCE_MOST when it is more: a row without bias is as often below zero as above. */
+#define MOX_SYNTH_CHANCE_MOST 0.45
+double mox_synth_deviations(double chance);
 
 /* Bytes [offset, offset + n) of the tensor to dst; offset is a multiple of BLOCK. */
 void mox_synth_fill(const mox_synth_tensor *t, mox_pool *pool, int64_t offset, unsigned char *dst, int64_t n);

@@ -55,10 +55,33 @@ static void random_bytes(random_state *r, unsigned char *dst, int64_t n)
     memcpy(dst + i, r->s, (size_t)(n - i));
 }
 
-/* u in [-1, 1] of a row. */
-static double row_lean(uint64_t stream, int64_t row)
+/* Place of a row in a random order of n rows, from 1. */
+static int64_t rank_of(uint64_t stream, int64_t row, int64_t n)
 {
-    return (double)(mix(mix(stream + 0x5CE3u) + (uint64_t)row) >> 11) * 0x1p-52 - 1.0;
+    const uint64_t start = mix(stream + 0x5CE3u), own = mix(start + (uint64_t)row);
+    int64_t rank = 1;
+    for (int64_t i = 0; i < n; i++) rank += mix(start + (uint64_t)i) > own; /* mix never gives a number twice */
+    return rank;
+}
+
+double mox_synth_deviations(double chance)
+{
+    enum { ROUNDS = 60 };
+    double low = 0.0, high = 40.0;
+    for (int i = 0; i < ROUNDS; i++) {
+        const double x = 0.5 * (low + high);
+        if (0.5 * erfc(x / sqrt(2.0)) > fmin(chance, MOX_SYNTH_CHANCE_MOST)) low = x;
+        else high = x;
+    }
+    return 0.5 * (low + high);
+}
+
+/* A score is normally distributed with the length of its row for a deviation, and whatever is above
+ * a threshold that hardly varies is chosen. */
+static double row_factor(const mox_synth_tensor *t, int64_t row)
+{
+    const int64_t rank = rank_of(t->stream, row, t->popularity.n);
+    return t->row_middle / mox_synth_deviations(mox_popularity_chance(&t->popularity, rank, 1.0));
 }
 
 static float rounded(const mox_synth_tensor *t, double x)
@@ -86,14 +109,14 @@ static void fill_numbers(const mox_synth_tensor *t, int64_t block, unsigned char
     random_state r = state_of(t->stream, block);
     unsigned char table[256][4], random[PIECE];
     int64_t element = block * (MOX_SYNTH_BLOCK / size), row = -1;
-    if (t->skew == 0.0) make_table(t, 1.0, table);
+    if (t->popularity.n == 0) make_table(t, 1.0, table);
     for (int64_t left = n / size; left > 0;) {
         const int64_t m = mox_min_i64(left, PIECE);
         random_bytes(&r, random, m);
         for (int64_t i = 0; i < m; i++, element++, dst += size) {
-            if (t->skew != 0.0 && element / t->row_elements != row) {
+            if (t->popularity.n > 0 && element / t->row_elements != row) {
                 row = element / t->row_elements;
-                make_table(t, exp2(t->skew * row_lean(t->stream, row)), table);
+                make_table(t, row_factor(t, row), table);
             }
             memcpy(dst, table[random[i]], (size_t)size);
         }

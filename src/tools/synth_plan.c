@@ -54,17 +54,24 @@ static mox_status add_norm(planner *b, const char *name, int64_t n) { return add
 
 /* members = 0: a matrix, else a stack.  Codes are uniform, so those of 4 bits around
  * their middle 7.5 have a deviation of 4.61, those of 8 bits of 73.9. */
-static mox_status add_quantized(planner *b, const char *module, int bits, int64_t members, int64_t rows, int64_t cols,
-                                double skew)
+typedef struct quantized {
+    int bits;
+    int64_t members, rows, cols;
+    double deviation;          /* of its numbers */
+    mox_popularity popularity; /* of a router's rows */
+    double row_middle;
+} quantized;
+
+static mox_status add_quantized(planner *b, const char *module, const quantized *q)
 {
-    const double middle = (double)((1 << bits) - 1) / 2.0, deviation = sqrt(((double)(1 << 2 * bits) - 1.0) / 12.0);
-    const double scale = 1.0 / (sqrt((double)cols) * deviation);
-    mox_synth_tensor t = {.dtype = MOX_DT_U32, .n_dims = members ? 3 : 2, .source = MOX_SYNTH_CODES,
+    const double codes = (double)(1 << q->bits), middle = (codes - 1.0) / 2.0;
+    const double scale = q->deviation / sqrt((codes * codes - 1.0) / 12.0);
+    mox_synth_tensor t = {.dtype = MOX_DT_U32, .n_dims = q->members ? 3 : 2, .source = MOX_SYNTH_CODES,
                           .stream = b->next_stream++};
     int64_t *shape = t.shape;
-    if (members) *shape++ = members;
-    shape[0] = rows;
-    shape[1] = cols * bits / 32;
+    if (q->members) *shape++ = q->members;
+    shape[0] = q->rows;
+    shape[1] = q->cols * q->bits / 32;
     MOX_TRY(add(b, t, "%s.weight", module));
     t.dtype = MOX_DT_BF16;
     t.source = MOX_SYNTH_NUMBERS;
@@ -72,16 +79,26 @@ static mox_status add_quantized(planner *b, const char *module, int bits, int64_
     t.low = 0.75 * scale;
     t.high = 1.25 * scale;
     t.times = 1.0;
-    t.skew = skew;
-    (t.n_dims == 3 ? t.shape + 1 : t.shape)[1] = t.row_elements = cols / MOX_SYNTH_GROUP;
+    t.popularity = q->popularity;
+    t.row_middle = q->row_middle;
+    (t.n_dims == 3 ? t.shape + 1 : t.shape)[1] = t.row_elements = q->cols / MOX_SYNTH_GROUP;
     MOX_TRY(add(b, t, "%s.scales", module));
     t.times = -middle;
     return add(b, t, "%s.biases", module);
 }
 
+static double usual_deviation(int64_t cols) { return 1.0 / sqrt((double)cols); }
+
+/* As add_matrix, of so many bits each, and one per member. */
+static mox_status add_stack(planner *b, const char *module, int bits, int64_t members, int64_t rows, int64_t cols)
+{
+    return add_quantized(b, module, &(quantized){.bits = bits, .members = members, .rows = rows, .cols = cols,
+                                                 .deviation = usual_deviation(cols)});
+}
+
 static mox_status add_matrix(planner *b, const char *module, int64_t rows, int64_t cols)
 {
-    return add_quantized(b, module, 4, 0, rows, cols, 0.0);
+    return add_stack(b, module, 4, 0, rows, cols);
 }
 
 /* ---- layers ---- */
@@ -153,6 +170,16 @@ static mox_status add_dense(planner *b, layer_names *l, const char *path, int64_
     return MOX_OK;
 }
 
+static mox_status add_router(planner *b, const mox_synth_spec *s, const char *module)
+{
+    quantized q = {.bits = 8, .rows = s->experts, .cols = s->dim, .deviation = usual_deviation(s->dim)};
+    if (s->skew > 0.0) {
+        q.popularity = mox_popularity_of(s->experts, s->active, s->skew);
+        q.row_middle = mox_synth_deviations((double)s->active / (double)s->experts);
+    }
+    return add_quantized(b, module, &q);
+}
+
 static mox_status add_experts(planner *b, const mox_synth_spec *s, layer_names *l)
 {
     if (s->kind == MOX_SYNTH_DEEPSEEK) {
@@ -162,15 +189,15 @@ static mox_status add_experts(planner *b, const mox_synth_spec *s, layer_names *
                                           .high = reach, .times = 1.0}, "%s", at(l, "mlp.gate.weight")));
         MOX_TRY(add_vector(b, at(l, "mlp.gate.e_score_correction_bias"), MOX_DT_F32, s->experts, -lean, lean));
     } else {
-        MOX_TRY(add_quantized(b, at(l, "mlp.gate"), 8, 0, s->experts, s->dim, s->skew));
+        MOX_TRY(add_router(b, s, at(l, "mlp.gate")));
     }
-    MOX_TRY(add_quantized(b, at(l, "mlp.switch_mlp.gate_proj"), 4, s->experts, s->expert_width, s->dim, 0.0));
-    MOX_TRY(add_quantized(b, at(l, "mlp.switch_mlp.up_proj"), 4, s->experts, s->expert_width, s->dim, 0.0));
-    MOX_TRY(add_quantized(b, at(l, "mlp.switch_mlp.down_proj"), 4, s->experts, s->dim, s->expert_width, 0.0));
+    MOX_TRY(add_stack(b, at(l, "mlp.switch_mlp.gate_proj"), 4, s->experts, s->expert_width, s->dim));
+    MOX_TRY(add_stack(b, at(l, "mlp.switch_mlp.up_proj"), 4, s->experts, s->expert_width, s->dim));
+    MOX_TRY(add_stack(b, at(l, "mlp.switch_mlp.down_proj"), 4, s->experts, s->dim, s->expert_width));
     if (!s->shared_width) return MOX_OK;
     if (s->kind == MOX_SYNTH_DEEPSEEK) return add_dense(b, l, "mlp.shared_experts", s->shared_width, s->dim);
     MOX_TRY(add_dense(b, l, "mlp.shared_expert", s->shared_width, s->dim));
-    return add_quantized(b, at(l, "mlp.shared_expert_gate"), 8, 0, 1, s->dim, 0.0);
+    return add_stack(b, at(l, "mlp.shared_expert_gate"), 8, 0, 1, s->dim);
 }
 
 static mox_status add_layer(planner *b, const mox_synth_spec *s, int64_t i)
@@ -185,11 +212,15 @@ static mox_status add_layer(planner *b, const mox_synth_spec *s, int64_t i)
     return mox_synth_is_dense(s, i) ? add_dense(b, &l, "mlp", s->dense_width, s->dim) : add_experts(b, s, &l);
 }
 
+/* Much more than layers add, each of order one at most. */
+#define EMBEDDING_DEVIATION 16.0
+
 static mox_status add_tensors(planner *b, const mox_synth_spec *s)
 {
     char name[64];
     (void)snprintf(name, sizeof name, "%sembed_tokens", mox_synth_prefix(s));
-    MOX_TRY(add_matrix(b, name, s->vocab, s->dim));
+    MOX_TRY(add_quantized(b, name, &(quantized){.bits = 4, .rows = s->vocab, .cols = s->dim,
+                                                .deviation = EMBEDDING_DEVIATION}));
     for (int64_t i = 0; i < s->layers; i++) MOX_TRY(add_layer(b, s, i));
     (void)snprintf(name, sizeof name, "%snorm.weight", mox_synth_prefix(s));
     MOX_TRY(add_norm(b, name, s->dim));

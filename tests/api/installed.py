@@ -10,7 +10,7 @@ from pathlib import Path
 
 ARGUMENTS = ["Once there was a", "8"]
 EXPECTED = ["bin/moxie", "lib/libmoxie.a", "lib/libmoxie.so", "lib/pkgconfig/moxie.pc", "include/moxie.h",
-            "include/moxie/text.h", "include/moxie/tools.h", "share/moxie/models/demo/model.safetensors",
+            "include/moxie/scheduler.h", "include/moxie/text.h", "include/moxie/tools.h", "lib/systemd/system/moxie.service", "share/moxie/models/demo/model.safetensors",
             "share/man/man1/moxie.1", "share/bash-completion/completions/moxie", "share/zsh/site-functions/_moxie",
             "share/fish/vendor_completions.d/moxie.fish", "share/doc/moxie/LICENSE", "share/doc/moxie/THIRD-PARTY.md"]
 

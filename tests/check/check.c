@@ -59,7 +59,7 @@ static int run_test(const ck_op *op, int level, ck_plant_fn *plant)
     if (plant) plant(&kern);
     mox_pool *pool = NULL;
     if (mox_pool_create(&pool, &(mox_pool_opts){.n_threads = POOL_THREADS}, NULL) != MOX_OK) return 1;
-    ck = (ck_state){.exec = {&kern, pool, MOX_PRECISION_EXACT}, .ref = {.kern = &ref}, .at_ref = level == 0,
+    ck = (ck_state){.exec = {.kern = &kern, .pool = pool, .precision = MOX_PRECISION_EXACT}, .ref = {.kern = &ref}, .at_ref = level == 0,
                     .wide = options.wide, .below = level > 0 ? &below : NULL, .tally = tally};
     const ck_where where = {op->name, mox_isa_name(level), options.seed, plant != NULL, false};
     ck_begin(&where);

@@ -17,12 +17,14 @@ parser_of() {
     case $1 in
     chat) echo src/text/chat_request.c src/text/chat_said.c src/text/prompt.c ;;
     config) (cd "$root" && ls src/format/config*.c src/format/json.c) ;;
+    grammar) (cd "$root" && ls src/text/grammar*.c src/text/constraint.c) ;;
     index) echo src/format/index.c ;;
     safetensors) echo src/format/safetensors.c ;;
     reply) (cd "$root" && ls src/text/reply*.c src/text/json_follow.c) ;;
     split) echo src/text/scan.c ;;
+    state) echo src/runtime/state_file.c ;;
     template) (cd "$root" && ls src/text/template*.c src/text/region.c) ;;
-    tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/text/json_reader.c ;;
+    tokenizer) echo src/text/tokenizer_file.c src/text/tokenizer_steps.c src/base/json_reader.c ;;
     *) echo "no parser is known for target $1" >&2; return 1 ;;
     esac
 }

@@ -5,7 +5,7 @@
 #include "text/tokenizer_internal.h"
 #include "../unit/tokenizer_kit.h"
 #include "moxie/chat.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * the same; arguments must be objects; and no capital letter that cannot be part of markup
  * may be lost or doubled. */
 #include "../unit/reply_kit.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

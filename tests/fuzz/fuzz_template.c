@@ -2,7 +2,7 @@
  * Whatever happens is an error with words, or a prompt that is UTF-8, whose spans are
  * in order, and that comes out the same a second time. */
 #include "text/template.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

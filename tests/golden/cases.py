@@ -233,7 +233,8 @@ def check_streamed(world, model, ids):
     for flags in ((), ("--exact", "--step")):
         mapped = world.engine.logits(model, ids, *flags)
         for slots in (1, 6):
-            streamed = world.engine.logits(model, ids, *flags, "--experts", "stream", "--expert-slots", slots, threads=2)
+            streamed = world.engine.logits(model, ids, *flags, "--experts", "stream", "--expert-slots", slots, "--readers", 8,
+                                           threads=2)
             if mapped.tobytes() != streamed.tobytes():
                 raise Mismatch(f"{slots} slots and flags {flags} change the logits by {relative(streamed, mapped):.1e}")
     return "1 and 6 slots: the same bytes"

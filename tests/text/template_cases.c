@@ -16,7 +16,7 @@
  * The last line is `N passed, N failed, 0 skipped`. */
 #include "base/alloc.h"
 #include "base/file.h"
-#include "text/json_fields.h"
+#include "base/json_fields.h"
 #include "text/template.h"
 
 #include <stdio.h>

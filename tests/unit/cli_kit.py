@@ -1,6 +1,7 @@
 """What the tests of the program share: running it, and saying what it must say.
 
 The first two words of the command line of such a test are the program and the demo model."""
+import atexit
 import json
 import os
 import pty
@@ -18,8 +19,10 @@ QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_sta
 # Hot enough that the model does not stop by itself for hundreds of tokens.
 ENDLESS = ["run", "-m", DEMO, "--raw", "-p", "Once", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1"]
 
-# Without the caller's own settings.
-BASE_ENV = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}
+# Without the caller's own settings and caches.
+CACHE = tempfile.mkdtemp(prefix="moxie-cache-")
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+BASE_ENV = {**{k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}, "XDG_CACHE_HOME": CACHE}
 
 
 def moxie(*args, stdin=b"", env=None, **kwargs):

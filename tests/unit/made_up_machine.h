@@ -5,10 +5,26 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 static char root[64];
+
+static inline int new_machine(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/moxie-machine-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static inline int remove_machine(void **state)
+{
+    (void)state;
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -r '%s'", root);
+    return system(command);
+}
 
 /* A file of the machine, with the folders above it. */
 static void put(const char *name, const char *text)

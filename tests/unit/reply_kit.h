@@ -3,7 +3,7 @@
 #ifndef TESTS_REPLY_KIT_H
 #define TESTS_REPLY_KIT_H
 
-#include "text/json_reader.h"
+#include "base/json_reader.h"
 #include "text/reply.h"
 
 #include <stdbool.h>

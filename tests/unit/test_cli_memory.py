@@ -29,7 +29,7 @@ def peak_bytes(*args):
 
 class Memory(Case):
     TEXT = "Once there was a girl who liked to read. " * 120  # more than a context of 1024
-    PROGRAM_BYTES = 8 << 20  # of the plan: for all that cannot be counted
+    PROGRAM_BYTES = 10 << 20  # of the plan: for all that cannot be counted
     SANITIZED = b"sanitizers none" not in moxie("version").stdout  # which take memory of their own
 
     def models(self):
@@ -81,6 +81,38 @@ class Memory(Case):
         self.assertEqual(self.good(stream), self.good(moxie(*args)))
         self.says(moxie(*args, "--expert-slots", "3", "--experts", "mmap"), 2, "--expert-slots")
         self.says(moxie(*args, "--experts", "stream", "--weights", "copy"), 2, "--weights copy")
+        dense = ["run", "-m", self.models()[-1], "--raw", "-p", "x", "-n", "2"]
+        self.says(moxie(*dense, "--experts", "stream"), 2, "no routed experts")
+        self.good(moxie(*dense))
+
+    def test_what_streaming_took_is_said(self):
+        args = ["-m", DEMO, "--expert-slots", "20"]
+        r = moxie("run", *args, "--raw", "-p", "Once there was", "-n", "8", "--temp", "0", "--json")
+        o = json.loads(self.good(r))
+        e, n = o["experts"], o["prompt_tokens"] + o["generated_tokens"] - 1
+        self.assertEqual((e["slots"], e["slots_away"]), (20, 0))
+        self.assertAlmostEqual(e["hit_rate"], e["hits"] / (e["hits"] + e["misses"]), places=6)
+        self.assertAlmostEqual(e["bytes_read_per_token"] * n / e["bytes_read"], 1, places=6)
+        self.assertAlmostEqual(e["wait_s_per_token"] * n, e["wait_s"], places=6)
+        self.assertGreater(o["rss_anon_bytes"], 20 * e["slot_bytes"])
+        said = re.search(rb"experts hit (\d+)% read .* \(([\d.]+) MB/tok, wait [\d.]+ ms/tok\) slots 20 memory ([\d.]+) MB", r.stderr)
+        self.assertLess(abs(float(said[2]) * 1e6 - e["bytes_read_per_token"]), 0.06e6)
+        self.assertLess(abs(float(said[3]) * 1e6 - o["rss_anon_bytes"]), 0.06e6)
+        whole = json.loads(self.good(moxie("run", "-m", DEMO, "--raw", "-p", "x", "-n", "2", "--json")))
+        self.assertNotIn("experts", whole)
+        self.assertGreater(whole["rss_anon_bytes"], 0)
+        bench = ["bench", *args, "-p", "0", "-n", "4", "-d", "0", "-t", "1", "-r", "2", "-q"]
+        row = json.loads(self.good(moxie(*bench, "-o", "json")))["rows"][0]
+        self.assertEqual((row["expert_slots"], row["expert_slots_away"]), (20, 0))
+        self.assertGreater(row["rss_anon_bytes"], 20 * e["slot_bytes"])
+        self.assertIn(b"GB memory", self.good(moxie(*bench)))
+
+    def test_what_cannot_be_made_is_refused_first(self):
+        """Before hundreds of gigabytes are computed, which would take minutes."""
+        started = time.monotonic()
+        self.says(moxie("bench", "--synthetic", "deepseek-v3", "-p", "8", "-n", "0"), 4, "at least --ram 3")
+        self.says(moxie("bench", "--synthetic", "deepseek-v3", "--experts", "stream"), 2, "moxie synth")
+        self.assertLess(time.monotonic() - started, 60)
 
     def test_a_run_stays_inside_its_plan(self):
         """Never above the budget; and of what is planned, all but the fixed part is used, to 15 %."""

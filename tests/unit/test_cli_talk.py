@@ -43,6 +43,31 @@ class Run(Case):
         again = json.loads(self.good(self.reply("--temp", "5", "-n", "12", "--json", "--seed", str(chosen["seed"]))))
         self.assertEqual(chosen["tokens"], again["tokens"])
 
+    def test_json_schema(self):
+        schema = self.path("schema.json", json.dumps({"type": "object", "properties": {
+            "city": {"type": "string", "maxLength": 12}, "n": {"type": "integer", "minimum": 3, "maximum": 7},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2}}, "required": ["city", "n"]}).encode())
+        for seed in range(5):
+            r = moxie("run", "-m", DEMO, "-p", "Name a city.", "--json-schema", schema, "--temp", "1", "--seed", str(seed), "-q")
+            o = json.loads(self.good(r))
+            self.assertLessEqual(set(o), {"city", "n", "tags"})
+            self.assertTrue(len(o["city"]) <= 12 and 3 <= o["n"] <= 7 and set(o.get("tags", [])) <= {"a", "b"}, o)
+        o = json.loads(self.good(self.reply("--json-schema", schema, "--temp", "1", "--json", "--seed", "1")))
+        self.assertEqual(o["stop_reason"], "stop")
+
+    def test_grammar(self):
+        grammar = self.path("digits.gbnf", b'root ::= [0-9]{3} "-" ("x" | "y")\n')
+        for seed in range(5):
+            out = self.good(self.reply("--grammar", grammar, "--temp", "1", "--seed", str(seed)))
+            self.assertRegex(out, rb"\A\d{3}-[xy]\n\Z")
+
+    def test_forms_that_are_refused(self):
+        bad = self.path("bad.json", b'{"properties": {"a": {"not": {}}}}')
+        self.says(self.reply("--json-schema", bad), 2, "/properties/a/not is a keyword that is not supported")
+        self.says(self.reply("--grammar", self.path("bad.gbnf", b"root ::= [a-z\n")), 2, "line 1, column 10")
+        self.says(self.reply("--grammar", bad, "--json-schema", bad), 2, "contradict")
+        self.says(self.reply("--grammar", self.dir + "/none"), 2, "none")
+
     def test_the_context_ends_the_reply(self):
         o = json.loads(self.good(moxie(*ENDLESS, "--json", "-c", "24")))
         self.assertEqual(o["stop_reason"], "length")

@@ -8,6 +8,7 @@
 #include "moxie/tools.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -62,11 +63,13 @@ static void compute_mapped(const char *dir, float out[V])
     mox_model_close(&m);
 }
 
-/* Reads of weights by the copying thread: slow, so that steps meet the copy half done,
- * and failing from the fail_at-th on. */
+/* Reads of weights by the copying thread: slow, so that steps meet the copy half done, held up
+ * while closed, and failing from the fail_at-th on. */
 typedef struct disk {
     atomic_int n_reads;
     int fail_at; /* 0: never */
+    atomic_bool closed;
+    pthread_t opener; /* reads headers, closed or not */
 } disk;
 
 static int slow_disk(void *user, const char *path, const char *what)
@@ -76,6 +79,7 @@ static int slow_disk(void *user, const char *path, const char *what)
     if (strcmp(what, "read") != 0 || n < 12 || strcmp(path + n - 12, ".safetensors") != 0) return 0;
     const int count = atomic_fetch_add(&d->n_reads, 1) + 1;
     (void)usleep(10000);
+    while (atomic_load(&d->closed) && !pthread_equal(pthread_self(), d->opener)) (void)usleep(1000);
     return d->fail_at && count >= d->fail_at ? EIO : 0;
 }
 
@@ -94,7 +98,7 @@ static void steps_do_not_notice(void **state)
     for (int i = 0; i < N_MODELS; i++) {
         float want[V], got[V];
         compute_mapped(model_dirs[i], want);
-        disk d = {0};
+        disk d = {.closed = true, .opener = pthread_self()};
         mox_io_set_hook(slow_disk, &d);
         mox_model *m = open_model(model_dirs[i], MOX_WEIGHTS_COPY);
         mox_context *c = new_context(m);
@@ -104,6 +108,7 @@ static void steps_do_not_notice(void **state)
             mox_model_get_residency(m, &r);
             compute(c, got);
             assert_memory_equal(got, want, sizeof want);
+            atomic_store(&d.closed, false); /* one step at least has met it */
             if (!r.copying) break; /* the step just now was the first after the copy */
         }
         mox_io_set_hook(NULL, NULL);

@@ -1,5 +1,6 @@
 """Damaged checkpoints from outside: each ends in one sentence that names the file or
-key, with exit code 3, quickly, and without memory for what the file only claims.
+key, with exit code 3, quickly, and without memory for what the file only claims.  Files that
+are damaged or removed while the program runs end it with exit code 5, or do not matter.
 
 usage: test_damaged.py PROGRAM SOURCE_ROOT [unittest arguments]
 """
@@ -347,6 +348,47 @@ class Families(Case):
         self.wrong_shape("linear_attn.out_proj.weight")
         self.use("models/demo")
         self.lose("linear_attn.A_log")
+
+
+class WhileRunning(Case):
+    def start(self, *args):
+        """A program that would generate for minutes, once it has begun."""
+        child = subprocess.Popen([PROGRAM, "bench", "-m", self.dir, "-p", "0", "-n", "200", "-d", "0", "-t", "2", "-r", "1000", *args],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stderr.close)
+        self.addCleanup(child.kill)
+        child.stdout.readline()  # the head of the table: everything is loaded
+        time.sleep(0.3)
+        self.assertIsNone(child.poll())
+        return child
+
+    def test_a_file_that_is_cut_short(self):
+        for args, words in (([], ("cut short or could not be read",)), (["--expert-slots", "9"], ("cut short while running",))):
+            with self.subTest(args):
+                self.use("models/demo")
+                child = self.start("-q", *args)
+                os.truncate(self.weights, 8192)
+                said = child.communicate(timeout=60)[1].decode()
+                self.assertEqual(child.returncode, 5, said)
+                self.assertIn("model.safetensors", said)
+                for word in words:
+                    self.assertIn(word, said)
+                self.assertEqual(said.count("\n"), 1, said)
+
+    def test_a_file_that_is_removed_or_replaced(self):
+        for replace in (False, True):
+            for args in ([], ["--expert-slots", "9"]):
+                with self.subTest(args, replace=replace):
+                    self.use("models/demo")
+                    child = self.start("-q", *args)
+                    os.unlink(self.weights)
+                    if replace:
+                        write_file(self.weights, b"something else")
+                    time.sleep(0.5)
+                    self.assertIsNone(child.poll())
+                    child.terminate()
+                    self.assertEqual(child.wait(60), 128 + 15)
 
 
 if __name__ == "__main__":

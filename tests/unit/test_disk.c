@@ -51,6 +51,15 @@ static int slow(void *user, const char *path, const char *what)
     return 0;
 }
 
+static mox_status probe_file(const mox_file *f, int64_t read_bytes, mox_disk_speed *out, mox_err *err)
+{
+    mox_disk_probe *p;
+    mox_status status = mox_disk_probe_create_files(&p, f, 1, &read_bytes, 1, 16 << 20, err);
+    if (status == MOX_OK) status = mox_disk_probe_best(p, out, err);
+    mox_disk_probe_destroy(&p);
+    return status;
+}
+
 static void parallel_disk_wants_threads(void **state)
 {
     (void)state;
@@ -59,7 +68,7 @@ static void parallel_disk_wants_threads(void **state)
     mox_err err;
     mox_io_set_hook(slow, NULL);
     const double start = mox_clock_now();
-    const mox_status status = mox_disk_probe_files(&f, 1, READ, &s, &err);
+    const mox_status status = probe_file(&f, READ, &s, &err);
     const double took = mox_clock_now() - start;
     mox_io_set_hook(NULL, NULL);
     if (status != MOX_OK) fail_msg("%s", err.msg);
@@ -80,13 +89,12 @@ static void says_whose_speed_it_is(void **state)
     mox_err err;
     const bool refused = mox_file_open_direct(&direct, &f, &err) != MOX_OK;
     mox_file_close(&direct);
-    assert_int_equal(mox_disk_probe_files(&f, 1, 100, &s, &err), MOX_OK);
+    assert_int_equal(probe_file(&f, 100, &s, &err), MOX_OK);
     assert_true(s.direct == !refused && s.bytes_per_s > 0.0);
-    assert_int_equal(mox_disk_probe_files(&shm, 1, 100 * SIZE, &s, &err), MOX_OK); /* longer than the file: as long */
+    assert_int_equal(probe_file(&shm, 100 * SIZE, &s, &err), MOX_OK); /* longer than the file: as long */
     assert_true(!s.direct && s.bytes_per_s > 0.0);
     assert_int_equal(mox_file_memory(&memory, "memory", 10000, &err), MOX_OK);
-    assert_int_equal(mox_disk_probe_files(&memory, 1, 100, &s, &err), MOX_E_UNSUPPORTED);
-    assert_int_equal(mox_disk_probe_files(&f, 1, 0, &s, &err), MOX_E_ARG);
+    assert_int_equal(probe_file(&memory, 100, &s, &err), MOX_E_UNSUPPORTED);
     mox_file_close(&memory);
     remove_file(&shm);
     remove_file(&f);
@@ -105,9 +113,31 @@ static void broken_disk_is_an_error(void **state)
     mox_disk_speed s;
     mox_err err;
     mox_io_set_hook(broken, NULL);
-    assert_int_equal(mox_disk_probe_files(&f, 1, READ, &s, &err), MOX_E_IO);
+    assert_int_equal(probe_file(&f, READ, &s, &err), MOX_E_IO);
     mox_io_set_hook(NULL, NULL);
     assert_non_null(strstr(err.msg, "disk-probe.bin"));
+    remove_file(&f);
+}
+
+/* One way alone, and jobs of several ranges, as experts are. */
+static void a_single_way_is_measured(void **state)
+{
+    (void)state;
+    mox_file f = make_file("disk-probe.bin");
+    const int64_t sizes[] = {40000, 5000, 5000};
+    mox_disk_probe *p;
+    mox_err err;
+    mox_disk_speed way = {.n_at_once = 4};
+    assert_int_equal(mox_disk_probe_create_files(&p, &f, 1, sizes, 3, 8 << 20, &err), MOX_OK);
+    mox_io_set_hook(slow, NULL);
+    const mox_status status = mox_disk_probe_try(p, &way, 0.3, &err);
+    mox_io_set_hook(NULL, NULL);
+    if (status != MOX_OK) fail_msg("%s", err.msg);
+    /* three reads of 50000 bytes in all, four at a time */
+    const double most = 4.0 / 3.0 * 50000.0 / read_s;
+    assert_true(way.bytes_per_s < most * 1.1 && way.bytes_per_s > most * 0.3);
+    assert_true(way.n_at_once == 4 && way.piece_bytes == 1 << 20 && !way.uring);
+    mox_disk_probe_destroy(&p);
     remove_file(&f);
 }
 
@@ -120,11 +150,11 @@ static int count_model_reads(void *user, const char *path, const char *what)
     return 0;
 }
 
-static bool ask(const mox_model *m, int64_t read_bytes, mox_disk_speed *out, bool *measured)
+static bool ask(const mox_model *m, mox_disk_speed *out, bool *measured)
 {
     atomic_store(&n_reads, 0);
     mox_io_set_hook(count_model_reads, NULL);
-    const bool known = mox_cli_disk_speed(m, SOURCE_ROOT "/models/demo", read_bytes, out);
+    const bool known = mox_cli_disk_speed(m, SOURCE_ROOT "/models/demo", 1 << 20, out);
     mox_io_set_hook(NULL, NULL);
     *measured = atomic_load(&n_reads) > 0;
     return known;
@@ -136,6 +166,19 @@ static void overwrite(const char *path, const char *text)
     assert_non_null(f);
     (void)fputs(text, f);
     assert_int_equal(fclose(f), 0);
+}
+
+static void rename_size(const char *path, const char *from, const char *to)
+{
+    char text[4096] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    (void)fread(text, 1, sizeof text - 1, f);
+    assert_int_equal(fclose(f), 0);
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    overwrite(path, text);
 }
 
 static void measured_once(void **state)
@@ -152,23 +195,27 @@ static void measured_once(void **state)
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     if (mox_model_open(&m, SOURCE_ROOT "/models/demo", NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
     mox_disk_speed first, again, other;
-    assert_true(ask(m, 50000, &first, &measured) && measured);
-    assert_true(ask(m, 50000, &again, &measured) && !measured);
+    assert_true(ask(m, &first, &measured) && measured);
+    assert_true(ask(m, &again, &measured) && !measured);
     assert_true(again.direct == first.direct && again.uring == first.uring && again.n_at_once == first.n_at_once);
     assert_true(again.piece_bytes == first.piece_bytes && again.bytes_per_s > first.bytes_per_s - 1 &&
                 again.bytes_per_s < first.bytes_per_s + 1);
-    /* another size is measured on its own, and both are kept */
-    assert_true(ask(m, 70000, &other, &measured) && measured);
-    assert_true(ask(m, 50000, &again, &measured) && !measured);
-    assert_true(ask(m, 70000, &again, &measured) && !measured);
+    /* experts of another size are measured on their own, and both are kept */
+    rename_size(path, "\"read_bytes\": 110592", "\"read_bytes\": 210592");
+    assert_true(ask(m, &other, &measured) && measured);
+    assert_true(ask(m, &again, &measured) && !measured);
+    rename_size(path, "\"read_bytes\": 110592", "\"read_bytes\": 310592");
+    rename_size(path, "\"read_bytes\": 210592", "\"read_bytes\": 110592");
+    assert_true(ask(m, &again, &measured) && !measured && again.bytes_per_s > first.bytes_per_s - 1 &&
+                again.bytes_per_s < first.bytes_per_s + 1);
     /* damaged: measured again, and the file is whole again */
     overwrite(path, "[\n{\"device\": 1, \"read_bytes\": 50000, \"direct\"");
-    assert_true(ask(m, 50000, &again, &measured) && measured);
-    assert_true(ask(m, 50000, &again, &measured) && !measured);
+    assert_true(ask(m, &again, &measured) && measured);
+    assert_true(ask(m, &again, &measured) && !measured);
     /* no place for a file: measured every time */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(setenv("XDG_CACHE_HOME", SOURCE_ROOT "/meson.build/none", 1), 0);
-    assert_true(ask(m, 50000, &again, &measured) && measured);
+    assert_true(ask(m, &again, &measured) && measured);
     mox_model_close(&m);
     (void)snprintf(path, sizeof path, "%s/moxie", cache);
     assert_int_equal(rmdir(path), 0);
@@ -182,6 +229,7 @@ int main(void)
         cmocka_unit_test(parallel_disk_wants_threads),
         cmocka_unit_test(says_whose_speed_it_is),
         cmocka_unit_test(broken_disk_is_an_error),
+        cmocka_unit_test(a_single_way_is_measured),
         cmocka_unit_test(measured_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

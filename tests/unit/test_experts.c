@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ static int32_t tokens[PROMPT + DECODE];
 static float (*want)[DECODE + 1][V]; /* [N_MODELS]: logits of the last token of the prompt and of each that follows */
 static float (*got)[V];              /* [DECODE + 1] */
 static mox_model *streamed[N_MODELS]; /* with dense weights loaded */
+static mox_model *packed[N_MODELS];   /* the same models with every expert in one piece */
+static char scratch[] = "/tmp/moxie-experts-XXXXXX";
 
 static mox_model *open_model(const char *dir)
 {
@@ -53,6 +56,7 @@ static mox_context *new_context(const mox_model *m, mox_context_opts opts)
     opts.n_ctx = PROMPT + DECODE;
     if (opts.n_threads == 0) opts.n_threads = 2;
     if (mox_context_create(&c, m, &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
+    c->experts.pressure.root = "/nowhere"; /* what happens on this machine shall not show in counts */
     return c;
 }
 
@@ -92,9 +96,18 @@ static void assert_same(mox_context *c, int model, int n_steps)
     assert_memory_equal(got, want[model], (size_t)n_steps * sizeof *got);
 }
 
+static mox_model *open_dense(const char *dir)
+{
+    mox_err err;
+    mox_model *m = open_model(dir);
+    if (mox_model_load_dense(m, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    return m;
+}
+
 static int open_all(void **state)
 {
     (void)state;
+    if (!mkdtemp(scratch)) return -1;
     want = calloc(N_MODELS, sizeof *want);
     got = calloc(DECODE + 1, sizeof *got);
     for (int i = 0; i < PROMPT + DECODE; i++) tokens[i] = (i * 7919 + 13) % 1900;
@@ -105,8 +118,11 @@ static int open_all(void **state)
         if (generate(c, DECODE + 1, NULL, want[i], &err) != MOX_OK) fail_msg("%s", err.msg);
         mox_context_destroy(&c);
         mox_model_close(&m);
-        streamed[i] = open_model(model_dirs[i]);
-        if (mox_model_load_dense(streamed[i], NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+        streamed[i] = open_dense(model_dirs[i]);
+        char dir[sizeof scratch + 16];
+        (void)snprintf(dir, sizeof dir, "%s/%d", scratch, i);
+        if (mox_pack(model_dirs[i], dir, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+        packed[i] = open_dense(dir);
     }
     return 0;
 }
@@ -114,22 +130,29 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) mox_model_close(&streamed[i]);
+    char command[sizeof scratch + 16];
+    for (int i = 0; i < N_MODELS; i++) {
+        mox_model_close(&streamed[i]);
+        mox_model_close(&packed[i]);
+    }
     free(want);
     free(got);
-    return 0;
+    (void)snprintf(command, sizeof command, "rm -r '%s'", scratch);
+    return system(command);
 }
 
 /* ---- the same bytes ---- */
 
-static void slots_and_readers_do_not_show(void **state)
+static void slots_readers_and_packing_do_not_show(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
-        const int64_t all = count_experts(streamed[i]), slots[] = {all, all / 2, all / 10, 1};
+    for (int t = 0; t < 2 * N_MODELS; t++) {
+        const int i = t / 2;
+        const mox_model *m = t % 2 ? packed[i] : streamed[i];
+        const int64_t all = count_experts(m), slots[] = {all, all / 2, all / 10, 1};
         for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
             for (int kind = 0; kind < 4; kind++) {
-                mox_context *c = stream_context(streamed[i], slots[j], kind & 1 ? 16 : 1, kind & 2);
+                mox_context *c = stream_context(m, slots[j], kind & 1 ? 16 : 1, kind & 2);
                 mox_expert_stats s;
                 assert_same(c, i, DECODE + 1);
                 mox_context_get_expert_stats(c, &s);
@@ -172,13 +195,18 @@ typedef struct shadow {
     int64_t n_experts;
     int32_t slots[1024];
     bool hit[1024];
+    bool given; /* what is read ahead was taken by hand, and is only noted down */
+    int64_t ahead[1024], n_ahead;
 } shadow;
 
-static void follow(void *user, int32_t layer, const int32_t *ids, int64_t n)
+static void follow(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
 {
     shadow *s = user;
-    mox_expert_cache_begin(&s->cache, layer * s->n_experts, ids, n, s->slots, s->hit);
-    mox_expert_cache_end(&s->cache, s->slots, n);
+    const int64_t first = layer * s->n_experts;
+    if (what == MOX_TRACE_BATCH) mox_expert_cache_begin(&s->cache, first, ids, n, s->slots, s->hit);
+    else if (what == MOX_TRACE_LOST) mox_expert_cache_drop(&s->cache, first + ids[0]);
+    else if (s->given) s->ahead[s->n_ahead++] = first + ids[0];
+    else assert_true(mox_expert_cache_take(&s->cache, first + ids[0]) >= 0);
 }
 
 static void a_recorded_run_can_be_replayed(void **state)
@@ -191,7 +219,7 @@ static void a_recorded_run_can_be_replayed(void **state)
             shadow s = {.n_experts = m->n_experts};
             mox_err err;
             mox_expert_stats stats;
-            assert_int_equal(mox_expert_cache_init(&s.cache, m->dims.n_layers * m->n_experts, (int32_t)slots[j], &mox_policy_lru, &err),
+            assert_int_equal(mox_expert_cache_init(&s.cache, m->dims.n_layers * m->n_experts, (int32_t)slots[j], mox_policy_find(NULL), &err),
                              MOX_OK);
             mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = slots[j] * mox_model_expert_slot_bytes(m),
                                                                .n_readers = 16, .trace = follow, .trace_user = &s});
@@ -203,6 +231,201 @@ static void a_recorded_run_can_be_replayed(void **state)
             mox_expert_cache_deinit(&s.cache);
         }
     }
+}
+
+/* ---- ahead ---- */
+
+static mox_expert_stats run_prefetch(int model, int64_t n_slots, int n_steps, mox_context_opts opts)
+{
+    mox_expert_stats s;
+    opts.expert_bytes = n_slots * mox_model_expert_slot_bytes(streamed[model]);
+    mox_context *c = new_context(streamed[model], opts);
+    assert_same(c, model, n_steps);
+    mox_context_get_expert_stats(c, &s);
+    mox_context_destroy(&c);
+    return s;
+}
+
+static void reading_ahead_changes_no_bytes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const int64_t all = count_experts(streamed[i]), slots[] = {all, all / 2, all / 5, 9, 1};
+        for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
+            const mox_context_opts ways[] = {{.n_readers = 1}, {.n_readers = 16, .buffered = true},
+                                             {.n_readers = 4, .uring = true, .read_bytes = 16384}};
+            for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+                const mox_expert_stats s = run_prefetch(i, slots[j], DECODE + 1, ways[k]);
+                assert_true(s.guessed_right <= s.guessed && s.prefetched_used <= s.prefetched);
+                if (slots[j] == all / 2) assert_true(s.prefetched > 0 && s.prefetched_used > 0 && s.guessed > 0);
+                if (slots[j] == 1) assert_int_equal(s.prefetched, 0); /* the batch has the only one */
+            }
+            mox_context_opts off = ways[1];
+            off.no_prefetch = true;
+            const mox_expert_stats s = run_prefetch(i, slots[j], DECODE + 1, off);
+            assert_true(s.prefetched == 0 && s.prefetched_used == 0 && s.guessed == 0);
+        }
+    }
+}
+
+/* A batch that needs nearly all experts reads none twice, though most are read before they are asked for. */
+static void a_batch_reads_an_expert_once(void **state)
+{
+    (void)state;
+    if (PROMPT < 300) skip(); /* it would not need enough of them */
+    for (int i = 0; i < N_MODELS; i++) {
+        const mox_model *m = streamed[i];
+        const int64_t all = count_experts(m);
+        int64_t bytes = 0;
+        for (int64_t layer = 0; layer < m->dims.n_layers; layer++) {
+            for (int64_t e = 0; m->layers[layer].experts && e < m->n_experts; e++) {
+                mox_expert_place p;
+                mox_expert_place_find(&m->layers[layer].experts[e], &p);
+                for (int32_t k = 0; k < p.n_ranges; k++) bytes += p.ranges[k].bytes;
+            }
+        }
+        const mox_expert_stats s = run_prefetch(i, all / 2, 1, (mox_context_opts){.n_readers = 3});
+        const int n_batches = m->recurrent_floats && PROMPT > 64 ? 2 : 1; /* cut at the last multiple of 64 */
+        assert_true(s.bytes_read <= n_batches * bytes);
+        assert_true(s.hits + s.misses > all * 3 / 4);
+        assert_true(s.prefetched > all / 2 && s.prefetched_used > s.prefetched * 3 / 4);
+    }
+}
+
+/* ---- heat ---- */
+
+typedef struct nth {
+    atomic_int count;
+    int from;
+    atomic_int to; /* calls [from, to] fail, counted from 1 */
+} nth;
+
+static bool of_weights(const char *path, const char *what)
+{
+    const size_t n = strlen(path);
+    return strcmp(what, "read") == 0 && n >= 12 && strcmp(path + n - 12, ".safetensors") == 0;
+}
+
+static int fail_reads(void *user, const char *path, const char *what)
+{
+    nth *f = user;
+    if (!of_weights(path, what)) return 0;
+    const int count = atomic_fetch_add(&f->count, 1) + 1;
+    return count >= f->from && count <= f->to ? EIO : 0;
+}
+
+typedef struct first_step {
+    int64_t hits, misses, warmed, warmed_used;
+} first_step;
+
+/* Logits of a context that begins with these experts, and what its first step after the prompt found. */
+static first_step run_warm(int model, int64_t n_slots, const uint32_t *heat, const char *policy, uint32_t *heat_out)
+{
+    const mox_model *m = streamed[model];
+    mox_expert_stats s;
+    mox_err err;
+    mox_seq *q;
+    mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = n_slots * mox_model_expert_slot_bytes(m), .heat = heat,
+                                                       .expert_policy = policy, .n_readers = 3, .buffered = true,
+                                                       .no_prefetch = true});
+    assert_int_equal(mox_seq_create(&q, c, &err), MOX_OK);
+    const mox_segment g = {.seq = q, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}; /* one token, before anything else */
+    if (mox_step(c, &g, 1, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    mox_context_get_expert_stats(c, &s);
+    const first_step first = {s.hits, s.misses, s.warmed, s.warmed_used};
+    mox_seq_destroy(&q);
+    assert_same(c, model, 5);
+    if (heat_out) mox_context_get_heat(c, heat_out);
+    mox_context_destroy(&c);
+    return first;
+}
+
+static void heat_changes_hits_and_no_bytes(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"lru", "lfu", "2q"};
+    for (int i = 0; i < N_MODELS; i++) {
+        const mox_model *m = streamed[i];
+        const int64_t n = m->dims.n_layers * m->n_experts, all = count_experts(m), slots[] = {all, all / 2, all / 5, 3};
+        uint32_t *heat = calloc((size_t)n, sizeof *heat), *odd = calloc((size_t)n, sizeof *odd);
+        uint64_t sum = 0;
+        const first_step cold = run_warm(i, all, NULL, NULL, heat);
+        assert_true(cold.hits == 0 && cold.misses > 0 && cold.warmed == 0 && cold.warmed_used == 0);
+        for (int64_t k = 0; k < n; k++) sum += heat[k];
+        assert_true(sum > (uint64_t)cold.misses);
+        for (int64_t k = 0; k < n; k++) odd[k] = (uint32_t)(k * 2654435761u) % 3 ? UINT32_MAX - (uint32_t)k : 0; /* also where there are none */
+        for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
+            const char *policy = policies[j % 3];
+            const first_step warm = run_warm(i, slots[j], heat, policy, NULL), again = run_warm(i, slots[j], heat, policy, NULL);
+            assert_memory_equal(&warm.hits, &again.hits, 2 * sizeof warm.hits); /* however fast the disk was */
+            assert_int_equal(warm.hits + warm.misses, cold.misses);
+            assert_true(warm.warmed <= slots[j] && warm.warmed_used <= warm.warmed && warm.warmed_used <= warm.hits);
+            if (slots[j] == all) assert_true(warm.misses == 0 && warm.warmed_used == warm.hits);
+            else if (slots[j] > 3) assert_true(warm.hits > 0);
+            (void)run_warm(i, slots[j], odd, policy, NULL);
+        }
+        free(heat);
+        free(odd);
+    }
+}
+
+static void the_hottest_come_first(void **state)
+{
+    (void)state;
+    const mox_model *m = streamed[0];
+    const int64_t n = m->dims.n_layers * m->n_experts;
+    uint32_t *heat = calloc((size_t)n, sizeof *heat);
+    for (int64_t k = 0; k < n; k++) heat[k] = (uint32_t)(k % 5 == 0 ? 100 + k : k % 7 == 0);
+    const int64_t hottest = (n - 1) / 5 * 5;
+    for (int64_t slots = 1; slots <= n / 5; slots += 12) {
+        /* An index that gets them by hand, the hottest last, finds the same as the store. */
+        mox_expert_cache c;
+        assert_int_equal(mox_expert_cache_init(&c, n, (int32_t)slots, mox_policy_find(NULL), NULL), MOX_OK);
+        for (int64_t k = hottest - 5 * (slots - 1); k <= hottest; k += 5) (void)mox_expert_cache_take(&c, k);
+        shadow f = {.cache = c, .n_experts = m->n_experts, .given = true};
+        mox_expert_stats s;
+        mox_context *x = new_context(m, (mox_context_opts){.expert_bytes = slots * mox_model_expert_slot_bytes(m), .heat = heat,
+                                                           .no_prefetch = true, .trace = follow, .trace_user = &f});
+        assert_same(x, 0, 3);
+        mox_context_get_expert_stats(x, &s);
+        assert_int_equal(s.hits, f.cache.hits);
+        assert_int_equal(s.misses, f.cache.misses);
+        assert_int_equal(f.n_ahead, slots); /* told as they were taken, the hottest last */
+        for (int64_t k = 0; k < slots; k++) assert_int_equal(f.ahead[k], hottest - 5 * (slots - 1 - k));
+        mox_context_destroy(&x);
+        mox_expert_cache_deinit(&f.cache);
+    }
+    free(heat);
+}
+
+/* Reads ahead that fail, or do not end, cost nothing but themselves. */
+static void a_disk_that_fails_ahead_is_asked_again(void **state)
+{
+    (void)state;
+    const mox_model *m = streamed[0];
+    const int64_t n = m->dims.n_layers * m->n_experts;
+    uint32_t *heat = calloc((size_t)n, sizeof *heat);
+    for (int64_t k = 0; k < n; k++) heat[k] = 1 + (uint32_t)k;
+    for (int i = 0; i < 3; i++) {
+        mox_expert_stats s;
+        nth f = {.from = 1, .to = 1 << 30};
+        mox_io_set_hook(fail_reads, &f);
+        mox_context *c = new_context(m, (mox_context_opts){.expert_bytes = 20 * mox_model_expert_slot_bytes(m), .heat = heat,
+                                                           .n_readers = 2, .buffered = true});
+        while (i < 2 && atomic_load(&f.count) < (i == 0 ? 1 : 3 * 20)) (void)usleep(1000);
+        atomic_store(&f.to, 0); /* the disk is well again */
+        if (i == 2) { /* closed at once */
+            mox_context_destroy(&c);
+            mox_io_set_hook(NULL, NULL);
+            continue;
+        }
+        assert_same(c, 0, 3); /* also where it waited for one of those */
+        mox_context_get_expert_stats(c, &s);
+        assert_true(s.misses > 0);
+        mox_context_destroy(&c);
+        mox_io_set_hook(NULL, NULL);
+    }
+    free(heat);
 }
 
 /* ---- memory ---- */
@@ -253,26 +476,6 @@ static void loading_takes_dense_weights_only(void **state)
         assert_int_equal(mox_dense_bytes(streamed[i], &pages, NULL), MOX_OK);
         assert_true(pages >= dense && pages % 4096 == 0);
     }
-}
-
-typedef struct nth {
-    atomic_int count;
-    int from;
-    atomic_int to; /* calls [from, to] fail, counted from 1 */
-} nth;
-
-static bool of_weights(const char *path, const char *what)
-{
-    const size_t n = strlen(path);
-    return strcmp(what, "read") == 0 && n >= 12 && strcmp(path + n - 12, ".safetensors") == 0;
-}
-
-static int fail_reads(void *user, const char *path, const char *what)
-{
-    nth *f = user;
-    if (!of_weights(path, what)) return 0;
-    const int count = atomic_fetch_add(&f->count, 1) + 1;
-    return count >= f->from && count <= f->to ? EIO : 0;
 }
 
 static int fail_allocation(void *user, size_t bytes)
@@ -400,6 +603,159 @@ static void a_single_failed_read_is_repeated(void **state)
         mox_context_destroy(&c);
         mox_io_set_hook(NULL, NULL);
         assert_true(atomic_load(&f.count) > at);
+    }
+}
+
+/* Whichever read of a whole generation is the first to fail. */
+static void any_read_may_be_the_last(void **state)
+{
+    (void)state;
+    enum { STEPS = 3 };
+    nth f = {0};
+    mox_io_set_hook(fail_reads, &f);
+    mox_context *c = stream_context(packed[1], 30, 1, false);
+    assert_same(c, 1, STEPS);
+    mox_context_destroy(&c);
+    const int total = atomic_load(&f.count);
+    assert_true(total > 40);
+    c = stream_context(packed[1], 30, 1, false);
+    for (int at = 1; at <= total; at++) {
+        mox_err err = {0};
+        nth g = {.from = at, .to = 1 << 30};
+        mox_io_set_hook(fail_reads, &g);
+        mox_context *fresh = stream_context(packed[1], 30, 1, false); /* with nothing read yet */
+        assert_int_equal(generate(fresh, STEPS, NULL, got, &err), MOX_E_IO);
+        assert_non_null(strstr(err.msg, ".safetensors"));
+        mox_io_set_hook(NULL, NULL);
+        if (at % 16 == 1) assert_same(fresh, 1, STEPS); /* the next run is unharmed, */
+        if (at % 16 == 9) assert_same(c, 1, STEPS);     /* and so are its neighbours */
+        mox_context_destroy(&fresh);
+    }
+    mox_context_destroy(&c);
+}
+
+/* Disks that do their work in odd ways: each kind says so every third read. */
+typedef struct odd_disk {
+    int says; /* errno, or -n: no more than n bytes come */
+    unsigned stall_us;
+    atomic_int count;
+} odd_disk;
+
+static int be_odd(void *user, const char *path, const char *what)
+{
+    odd_disk *d = user;
+    if (!of_weights(path, what) || atomic_fetch_add(&d->count, 1) % 3 != 0) return 0;
+    if (d->stall_us > 0) (void)usleep(d->stall_us);
+    return d->says;
+}
+
+static void odd_disks_do_not_show(void **state)
+{
+    (void)state;
+    const odd_disk kinds[] = {{.says = -5000}, {.says = -4096}, {.says = EINTR}, {.says = EAGAIN}, {.stall_us = 2000}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (int t = 0; t < 4; t++) {
+            odd_disk d = kinds[k];
+            mox_context *c = stream_context(t & 1 ? packed[0] : streamed[0], 12, 1, t & 2); /* one reader: no fourth failure in a row */
+            mox_io_set_hook(be_odd, &d);
+            assert_same(c, 0, 2);
+            mox_io_set_hook(NULL, NULL);
+            assert_true(atomic_load(&d.count) > 20);
+            mox_context_destroy(&c);
+        }
+    }
+}
+
+/* ---- files that change while they are in use ---- */
+
+static char copied[sizeof scratch + 32]; /* the weights of a copy of a model */
+
+static mox_model *open_copy(int i)
+{
+    char command[512];
+    mox_err err;
+    (void)snprintf(copied, sizeof copied, "%s/copy", scratch);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'; cp -r '%s' '%s'", copied, model_dirs[i], copied);
+    assert_int_equal(system(command), 0);
+    mox_model *m;
+    if (mox_model_open(&m, copied, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    if (mox_model_load_dense(m, NULL, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    strcat(copied, "/model.safetensors");
+    return m;
+}
+
+/* All bytes of one file to another, which stays the file that it is. */
+static void write_again(const char *from, const char *to)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "cat '%s' > '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_file_may_be_unlinked_or_replaced(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        mox_model *m = open_copy(1);
+        mox_context *c = stream_context(m, 12, 3, t & 1);
+        assert_same(c, 1, 1);
+        assert_int_equal(unlink(copied), 0);
+        if (t & 2) write_again("/dev/null", copied);
+        assert_same(c, 1, 3);
+        mox_context_destroy(&c);
+        c = stream_context(m, 12, 3, t & 1); /* whose second descriptor is another file's, or nobody's */
+        assert_same(c, 1, 1);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static void a_file_that_is_cut_short_fails_one_generation(void **state)
+{
+    (void)state;
+    for (int buffered = 0; buffered < 2; buffered++) {
+        mox_err err = {0};
+        mox_model *m = open_copy(1);
+        mox_context *c = stream_context(m, 12, 3, buffered);
+        assert_same(c, 1, 1);
+        assert_int_equal(truncate(copied, 100000), 0);
+        assert_int_equal(generate(c, 3, NULL, got, &err), MOX_E_IO);
+        assert_non_null(strstr(err.msg, copied));
+        assert_non_null(strstr(err.msg, "cut short"));
+        char original[256];
+        (void)snprintf(original, sizeof original, "%s/model.safetensors", model_dirs[1]);
+        write_again(original, copied);
+        assert_same(c, 1, 3);
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+    }
+}
+
+static int refuse_direct(void *user, const char *path, const char *what)
+{
+    (void)path;
+    return strcmp(what, "direct") == 0 ? *(const int *)user : 0;
+}
+
+static void count_warning(void *user, const char *sentence)
+{
+    ++*(int *)user;
+    assert_non_null(strstr(sentence, "page cache"));
+}
+
+static void without_direct_reads_bytes_are_the_same(void **state)
+{
+    (void)state;
+    static const int reasons[] = {EINVAL, EMFILE};
+    for (int t = 0; t < 2; t++) {
+        int n_warnings = 0, reason = reasons[t];
+        mox_io_set_hook(refuse_direct, &reason);
+        mox_context *c = new_context(packed[2], (mox_context_opts){.expert_bytes = 12 * mox_model_expert_slot_bytes(packed[2]),
+                                                                   .warn = count_warning, .warn_user = &n_warnings});
+        mox_io_set_hook(NULL, NULL);
+        assert_same(c, 2, 3);
+        assert_int_equal(n_warnings, 1);
+        mox_context_destroy(&c);
     }
 }
 
@@ -560,10 +916,15 @@ static void neighbours_are_read_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_and_readers_do_not_show),
+        cmocka_unit_test(slots_readers_and_packing_do_not_show),
         cmocka_unit_test(dense_weights_may_stay_mapped),
         cmocka_unit_test(contexts_share_a_model),
         cmocka_unit_test(a_recorded_run_can_be_replayed),
+        cmocka_unit_test(reading_ahead_changes_no_bytes),
+        cmocka_unit_test(a_batch_reads_an_expert_once),
+        cmocka_unit_test(heat_changes_hits_and_no_bytes),
+        cmocka_unit_test(the_hottest_come_first),
+        cmocka_unit_test(a_disk_that_fails_ahead_is_asked_again),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(loading_takes_dense_weights_only),
         cmocka_unit_test(a_failed_load_changes_nothing),
@@ -571,6 +932,11 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_survived),
         cmocka_unit_test(a_broken_disk_fails_one_generation),
         cmocka_unit_test(a_single_failed_read_is_repeated),
+        cmocka_unit_test(any_read_may_be_the_last),
+        cmocka_unit_test(odd_disks_do_not_show),
+        cmocka_unit_test(a_file_may_be_unlinked_or_replaced),
+        cmocka_unit_test(a_file_that_is_cut_short_fails_one_generation),
+        cmocka_unit_test(without_direct_reads_bytes_are_the_same),
         cmocka_unit_test(cancelling_does_not_wait_for_the_disk),
         cmocka_unit_test(closing_takes_back_what_is_under_way),
         cmocka_unit_test(every_expert_has_its_place),

@@ -62,21 +62,6 @@ static void what_is_no_list_is_empty(void **state)
 
 /* ---- made-up machines ---- */
 
-static int new_machine(void **state)
-{
-    (void)state;
-    strcpy(root, "/tmp/moxie-machine-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_machine(void **state)
-{
-    (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -r '%s'", root);
-    return system(command);
-}
-
 static int cores_of(const char *allowed, int *cpus, int max)
 {
     mox_id_set s;
@@ -207,6 +192,31 @@ static void own_memory_is_counted(void **state)
     assert_true(mox_machine_own("") > 0);
 }
 
+/* What a group or a machine says of how long somebody waited for memory. */
+static void waits_for_memory_are_read(void **state)
+{
+    (void)state;
+    int64_t us[MOX_MACHINE_STALLS];
+    assert_int_equal(mox_machine_stalls(root, us), 0);
+    put("/proc/pressure/memory", "some avg10=0.12 avg60=0.05 avg300=0.01 total=252429\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n");
+    assert_int_equal(mox_machine_stalls(root, us), 1);
+    assert_int_equal(us[0], 252429);
+    put("/proc/self/cgroup", "4:memory:/x\n0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=31\nfull total=1\n");
+    put("/sys/fs/cgroup/a/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=32\n");
+    assert_int_equal(mox_machine_stalls(root, us), 3);
+    assert_true(us[0] == 31 && us[1] == 32 && us[2] == 252429);
+    put("/sys/fs/cgroup/unified/a/memory.pressure", "some total=33\n"); /* both versions mounted */
+    assert_int_equal(mox_machine_stalls(root, us), 2);
+    assert_true(us[0] == 33 && us[1] == 252429);
+    static const char *const nonsense[] = {"", "some", "some total=", "some total=x", "some total=-3", "full total=8\n",
+                                           "some avg10=1\nfull total=5\n", "total=9", "99"};
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        put("/proc/pressure/memory", nonsense[i]);
+        assert_int_equal(mox_machine_stalls(root, us), 1);
+    }
+}
+
 static void mapped_pages_are_counted(void **state)
 {
     (void)state;
@@ -307,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_is_what_is_left, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(groups_leave_what_they_do_not_need, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(own_memory_is_counted, new_machine, remove_machine),
+        cmocka_unit_test_setup_teardown(waits_for_memory_are_read, new_machine, remove_machine),
         cmocka_unit_test_setup_teardown(mapped_pages_are_counted, new_machine, remove_machine),
         cmocka_unit_test(pages_are_dealt_out),
         cmocka_unit_test(this_machine_has_a_core),

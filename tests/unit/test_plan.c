@@ -36,23 +36,18 @@ static mox_model *models[N_MODELS];
 
 static int set_up(void **state)
 {
-    (void)state;
     mox_err err;
     for (int i = 0; i < N_MODELS; i++)
         if (mox_model_open(&models[i], dirs[i], NULL, &err) != MOX_OK) return -1;
-    strcpy(root, "/tmp/moxie-plan-XXXXXX");
-    if (!mkdtemp(root)) return -1;
+    if (new_machine(state) != 0) return -1;
     put("/proc/meminfo", "MemTotal: 4000000 kB\nMemAvailable: 1000000 kB\n");
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
-    char command[128];
     for (int i = 0; i < N_MODELS; i++) mox_model_close(&models[i]);
-    (void)snprintf(command, sizeof command, "rm -r '%s'", root);
-    return system(command);
+    return remove_machine(state);
 }
 
 static mox_plan plan_of(const mox_model *m, mox_plan_opts opts)
@@ -161,11 +156,13 @@ static void sizes_are_those_that_contexts_reserve(void **state)
 static void slots_are_those_that_streams_reserve(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
+    static const char *const policies[] = {NULL, "lru", "lfu", "2q"};
+    for (int at = 0; at < 4 * N_MODELS; at++) {
+        const int i = at / 4;
         if (i == DENSE_MODEL) continue;
         mox_err err;
         mox_context *c, *mapped;
-        mox_context_opts o = {.n_ctx = 128, .n_batch = 8, .n_threads = 1};
+        mox_context_opts o = {.n_ctx = 128, .n_batch = 8, .n_threads = 1, .expert_policy = policies[at % 4]};
         const mox_plan p = plan_of(models[i], (mox_plan_opts){.experts = MOX_EXPERTS_STREAM, .n_slots = 17, .context = &o});
         assert_int_equal(p.n_slots, 17);
         int64_t dense;

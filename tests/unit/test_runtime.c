@@ -524,7 +524,7 @@ static void test_wrong_steps_are_refused(void **state)
     assert_int_equal(mox_step(c, NULL, 0, NULL, &err), MOX_OK);
     mox_seq_destroy(&a);
     mox_seq_destroy(&b);
-    assert_int_equal(c->n_free_pages, 2 * c->pages_per_seq); /* all pages came back */
+    assert_int_equal(c->shares[MOX_SHARE_PAGES].n_free, 2 * c->pages_per_seq); /* all pages came back */
     mox_context_destroy(&foreign);
     mox_context_destroy(&c);
 }
@@ -598,6 +598,67 @@ static void test_narrow_caches_are_near_f32_and_smaller(void **state)
     assert_int_equal(mox_context_create(&none, models[0], &(mox_context_opts){.kv_type = (mox_kv_type)9}, &err), MOX_E_ARG);
 }
 
+/* ---- sharing experts ---- */
+
+typedef struct routed {
+    bool used[64][256]; /* [layer][expert] */
+    int n;              /* that were asked for, each time that it was */
+} routed;
+
+static void note_routed(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
+{
+    routed *r = user;
+    assert_int_equal(what, MOX_TRACE_BATCH);
+    for (int64_t i = 0; i < n; i++) r->used[layer][ids[i]] = true;
+    r->n += (int)n;
+}
+
+/* One step of one token for each of n sequences; returns the bytes of weights that it needed. */
+static int64_t bytes_of_step(const mox_model *m, const int32_t *tokens, int32_t n, routed *r)
+{
+    memset(r, 0, sizeof *r);
+    mox_context *c = new_context(m, (mox_context_opts){.n_seqs = 2, .trace = note_routed, .trace_user = r});
+    mox_segment g[2];
+    mox_seq *seqs[2];
+    mox_work work;
+    mox_err err;
+    for (int32_t i = 0; i < n; i++) {
+        seqs[i] = new_seq(c);
+        g[i] = (mox_segment){.seq = seqs[i], .tokens = &tokens[i], .n = 1, .want = MOX_WANT_LAST};
+    }
+    if (mox_step(c, g, n, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    mox_context_get_work(c, &work);
+    for (int32_t i = 0; i < n; i++) mox_seq_destroy(&seqs[i]);
+    mox_context_destroy(&c);
+    return work.weight_bytes;
+}
+
+/* An expert that both sequences of a step need is asked for once, and its bytes count once. */
+static void test_sequences_share_experts(void **state)
+{
+    (void)state;
+    const mox_model *m = models[2];
+    mox_inspection shape;
+    mox_model_inspect(m, &shape);
+    const int64_t expert = shape.bytes_experts / (shape.n_experts * shape.n_layers_moe);
+    static routed a, b, both, twice;
+    int n_shared = 0;
+    for (int i = 0; i + 1 < PROMPT; i += 11) {
+        const int64_t bytes_a = bytes_of_step(m, &prompt[i], 1, &a), bytes_b = bytes_of_step(m, &prompt[i + 1], 1, &b);
+        const int64_t bytes_both = bytes_of_step(m, &prompt[i], 2, &both);
+        const int64_t row = bytes_of_step(m, (int32_t[]){prompt[i], prompt[i]}, 2, &twice) - bytes_a; /* of the embedding */
+        assert_int_equal(twice.n, a.n);
+        int n_union = 0;
+        for (int k = 0; k < 64; k++)
+            for (int x = 0; x < 256; x++) n_union += a.used[k][x] || b.used[k][x];
+        assert_int_equal(both.n, n_union);
+        assert_int_equal(bytes_both - row - bytes_a, expert * (n_union - a.n));
+        assert_int_equal(bytes_both - row - bytes_b, expert * (n_union - b.n));
+        n_shared += a.n + b.n - n_union;
+    }
+    assert_true(n_shared > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -621,6 +682,7 @@ int main(void)
         cmocka_unit_test(test_wrong_contexts_are_refused),
         cmocka_unit_test(test_composed_operations_agree_with_fused_ones),
         cmocka_unit_test(test_narrow_caches_are_near_f32_and_smaller),
+        cmocka_unit_test(test_sequences_share_experts),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

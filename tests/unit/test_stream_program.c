@@ -9,7 +9,7 @@
 
 #define RUN "run", "-m", SOURCE_ROOT "/models/demo", "--raw", "-p", "Once there was", "-n", "12", "--temp", "0", "-q"
 static const char *const mapped[] = {RUN, NULL};
-static const char *const streamed[] = {RUN, "--expert-slots", "9", NULL};
+static const char *const streamed[] = {RUN, "--expert-slots", "9", "--readers", "8", NULL}; /* without a probe of the disk */
 
 typedef struct disk {
     atomic_int count;
@@ -58,6 +58,7 @@ static void a_broken_disk_is_told(void **state)
 #undef main
 int main(void)
 {
+    if (setenv("XDG_CACHE_HOME", "", 1) != 0 || setenv("HOME", "", 1) != 0) return 1; /* nothing is kept between runs */
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_broken_disk_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,12 +267,81 @@ static void test_skew(void **state)
 {
     (void)state;
     assert_true(spread_of_rows(0.0) < 2.0); /* jitter of the groups alone */
-    assert_true(spread_of_rows(2.0) > 8.0); /* up to 2^2 over 2^-2 */
+    assert_true(spread_of_rows(1.0) > 8.0);
     mox_model *m;
     mox_err err;
     assert_int_equal(mox_model_open_synthetic(&m, "qwen3-30b-a3b:layers=1", &(mox_synth_opts){.router_skew = -1}, &err), MOX_E_ARG);
     assert_int_equal(mox_model_open_synthetic(&m, "qwen3-30b-a3b:layers=1", &(mox_synth_opts){.router_skew = NAN}, &err), MOX_E_ARG);
     assert_null(m);
+}
+
+/* Which experts the last step wanted, and how often each was wanted, by layer. */
+enum { ROUTED_LAYERS = 4, ROUTED_EXPERTS = 64, ROUTED_TOKENS = 400 };
+typedef struct routed {
+    bool last[ROUTED_LAYERS][ROUTED_EXPERTS];
+    int count[ROUTED_LAYERS][ROUTED_EXPERTS];
+    int64_t again; /* wanted by a token and by the one before it */
+} routed;
+
+static void note_routing(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
+{
+    routed *r = user;
+    bool now[ROUTED_EXPERTS] = {0};
+    assert_true(what == MOX_TRACE_BATCH && n == 8);
+    for (int64_t i = 0; i < n; i++) {
+        now[ids[i]] = true;
+        r->count[layer][ids[i]]++;
+        r->again += r->last[layer][ids[i]];
+    }
+    memcpy(r->last[layer], now, sizeof now);
+}
+
+static void route_random_tokens(double skew, routed *out)
+{
+    mox_err err;
+    mox_context *c;
+    mox_seq *seq;
+    mox_synth_spec s = shrunk("qwen3-30b-a3b", ROUTED_LAYERS);
+    s.experts = ROUTED_EXPERTS;
+    s.skew = skew;
+    mox_model *m = open_in_memory(&s, 2);
+    *out = (routed){0};
+    const mox_context_opts opts = {.n_ctx = ROUTED_TOKENS, .n_threads = 2, .trace = note_routing, .trace_user = out};
+    if (mox_context_create(&c, m, &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
+    assert_int_equal(mox_seq_create(&seq, c, &err), MOX_OK);
+    for (int i = 0; i < ROUTED_TOKENS; i++) {
+        const int32_t token = (int32_t)((i * 7919 + i * i * 31) % VOCAB);
+        if (mox_step(c, &(mox_segment){.seq = seq, .tokens = &token, .n = 1}, 1, NULL, &err) != MOX_OK) fail_msg("%s", err.msg);
+    }
+    mox_seq_destroy(&seq);
+    mox_context_destroy(&c);
+    mox_model_close(&m);
+}
+
+static int most_first(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
+
+/* Tokens are routed independently of each other, in the last layer as in the first; and as unevenly as asked. */
+static void test_routing(void **state)
+{
+    (void)state;
+    routed r;
+    route_random_tokens(0.0, &r);
+    const double by_chance = 8.0 * 8.0 / ROUTED_EXPERTS, steps = ROUTED_LAYERS * (ROUTED_TOKENS - 1.0);
+    assert_true((double)r.again / steps < 1.3 * by_chance && (double)r.again / steps > 0.7 * by_chance);
+    route_random_tokens(1.0, &r);
+    const mox_popularity q = mox_popularity_of(ROUTED_EXPERTS, 8, 1.0);
+    for (int layer = 0; layer < ROUTED_LAYERS; layer++) {
+        qsort(r.count[layer], ROUTED_EXPERTS, sizeof r.count[layer][0], most_first);
+        for (int from = 4; from < ROUTED_EXPERTS; from *= 2) { /* ranks 5 to 8, 9 to 16, ... */
+            double seen = 0.0, expected = 0.0;
+            for (int i = from; i < 2 * from; i++) {
+                seen += r.count[layer][i];
+                expected += mox_popularity_chance(&q, i + 1, 1.0) * ROUTED_TOKENS;
+            }
+            if (seen < 0.75 * expected || seen > 1.3 * expected)
+                fail_msg("layer %d, ranks from %d: %g instead of %g", layer, from + 1, seen, expected);
+        }
+    }
 }
 
 /* ---- failures ---- */
@@ -457,6 +526,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_totals),    cmocka_unit_test(test_headers),         cmocka_unit_test(test_names),
         cmocka_unit_test(test_models),    cmocka_unit_test(test_seed),            cmocka_unit_test(test_skew),
+        cmocka_unit_test(test_routing),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_memory_runs_out), cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_work),      cmocka_unit_test(test_probe),
     };

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "text/json_fields.h"
+#include "base/json_fields.h"
 
 #include <jansson.h>
 #include <stdio.h>

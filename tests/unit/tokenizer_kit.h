@@ -4,7 +4,7 @@
 #define TOKENIZER_KIT_H
 
 #include "text/tokenizer_internal.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,6 @@
 #include "app/cli/stop.h"
 #include "app/cli/synth.h"
 #include "app/cli/terminal.h"
-#include "app/cli/trace.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -34,17 +33,18 @@ typedef struct bench {
     const mox_cli_options *o;
     mox_cli_session s;
     mox_probe *probe;
+    mox_disk_probe *disk;  /* NULL: experts are not read */
+    mox_disk_speed reads;  /* how they are */
     mox_model_info info;
     bench_setup setup;
     int64_t prefill[MOX_CLI_LIST], depths[MOX_CLI_LIST], threads[MOX_CLI_LIST];
     int n_prefill, n_depths, n_threads;
     int64_t n_generate, n_samples, n_ctx;
     int32_t *tokens;              /* [the longest test] */
-    double *rates, *reads, *macs; /* [n_samples], [2 n_samples] twice */
+    double *rates, *reads_memory, *macs, *reads_disk; /* [n_samples], [2 n_samples] each */
     mox_rng rng;
     mox_cli_progress progress;
     bool printed; /* a row */
-    mox_cli_trace trace;
 } bench;
 
 /* ---- one row --------------------------------------------------------------- */
@@ -90,12 +90,21 @@ static mox_status get_ready(bench *b, const bench_row *r, mox_err *err)
     return go_to(b, r->depth, err);
 }
 
+static mox_status probe_machine(bench *b, int64_t at, mox_err *err)
+{
+    static const double disk_s = 0.05;
+    b->reads_memory[at] = mox_probe_read(b->probe);
+    b->macs[at] = mox_probe_macs(b->probe);
+    if (b->disk) MOX_TRY(mox_disk_probe_try(b->disk, &b->reads, disk_s, err));
+    b->reads_disk[at] = b->reads.bytes_per_s;
+    return MOX_OK;
+}
+
 static mox_status measure(bench *b, bench_row *r, int64_t i, mox_err *err)
 {
     mox_work before, after;
     MOX_TRY(get_ready(b, r, err));
-    b->reads[2 * i] = mox_probe_read(b->probe);
-    b->macs[2 * i] = mox_probe_macs(b->probe);
+    MOX_TRY(probe_machine(b, 2 * i, err));
     mox_context_get_work(b->s.context, &before);
     const double start = mox_clock_now();
     MOX_TRY(run_tokens(b, r, err));
@@ -103,8 +112,7 @@ static mox_status measure(bench *b, bench_row *r, int64_t i, mox_err *err)
     b->rates[i] = (double)r->tokens / seconds;
     r->seconds += seconds;
     mox_context_get_work(b->s.context, &after);
-    b->reads[2 * i + 1] = mox_probe_read(b->probe);
-    b->macs[2 * i + 1] = mox_probe_macs(b->probe);
+    MOX_TRY(probe_machine(b, 2 * i + 1, err));
     const int64_t bytes = after.weight_bytes - before.weight_bytes + after.cache_bytes - before.cache_bytes;
     r->bytes_per_token += (double)bytes / (double)(r->tokens * b->n_samples);
     r->macs_per_token += (double)(after.macs - before.macs) / (double)(r->tokens * b->n_samples);
@@ -121,11 +129,13 @@ static mox_status run_row(bench *b, bench_row *r, mox_err *err)
     for (int64_t i = 0; i < b->n_samples; i++) MOX_TRY(measure(b, r, i, err));
     mox_context_get_expert_stats(b->s.context, &r->experts);
     r->experts = mox_cli_experts_since(&r->experts, &before);
+    r->own_bytes = mox_machine_own("");
     r->samples = b->n_samples;
     r->rate = median(b->rates, b->n_samples);
     r->rate_low = b->rates[0];
     r->rate_high = b->rates[b->n_samples - 1];
-    r->probe_bytes = median(b->reads, 2 * b->n_samples);
+    r->probe_bytes = median(b->reads_memory, 2 * b->n_samples);
+    r->probe_disk = median(b->reads_disk, 2 * b->n_samples);
     r->probe_macs = median(b->macs, 2 * b->n_samples);
     mox_cli_progress_end(&b->progress);
     bench_print_row(&b->setup, r, !b->printed);
@@ -151,18 +161,28 @@ static mox_status run_rows(bench *b, int threads, mox_err *err)
     return MOX_OK;
 }
 
-static int open_run(bench *b, int threads)
+/* Of a probe that reads experts, should the plan have them read. */
+static int64_t disk_probe_bytes(const mox_model *m)
+{
+    enum { MOST = 64 << 20, MOST_EXPERTS = 32 };
+    return mox_min_i64(MOST, MOST_EXPERTS * mox_model_expert_slot_bytes(m));
+}
+
+static int open_run(bench *b, int threads, bool first)
 {
     mox_err err;
     mox_context_opts opts;
     if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
     opts.n_threads = threads;
-    const int code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes());
+    const int64_t disk_bytes = disk_probe_bytes(b->s.model);
+    int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
+    if (code == EXIT_OK) code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes() + disk_bytes);
     if (code != EXIT_OK) return code;
-    opts.trace = b->trace.out.fd >= 0 ? mox_cli_trace_layer : NULL;
-    opts.trace_user = &b->trace;
     if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
         mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
+        return mox_cli_fail_opening(&err);
+    b->reads = (mox_disk_speed){.n_at_once = opts.n_readers, .uring = opts.uring, .piece_bytes = opts.read_bytes};
+    if (opts.expert_bytes > 0 && mox_disk_probe_create(&b->disk, b->s.model, disk_bytes, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
     b->setup.instruction = mox_probe_instruction(b->probe);
     b->setup.context = b->s.context;
@@ -172,6 +192,7 @@ static int open_run(bench *b, int threads)
 
 static void close_run(bench *b)
 {
+    mox_disk_probe_destroy(&b->disk);
     mox_probe_destroy(&b->probe);
     mox_seq_destroy(&b->s.seq);
     mox_context_destroy(&b->s.context);
@@ -186,13 +207,13 @@ static int run_all(bench *b)
     b->progress.rate_unit = "samples/s";
     for (int i = 0; i < b->n_threads && code == EXIT_OK; i++) {
         mox_err err;
-        code = open_run(b, (int)b->threads[i]);
+        code = open_run(b, (int)b->threads[i], i == 0);
         if (code == EXIT_OK && i == 0) bench_print_begin(&b->setup);
         if (code == EXIT_OK && run_rows(b, (int)b->threads[i], &err) != MOX_OK && !mox_cli_stop_signal())
             code = mox_cli_fail_running(&err);
         if (mox_cli_stop_signal()) code = EXIT_SIGNAL + mox_cli_stop_signal();
+        code = mox_cli_trace_end(&b->s.trace, b->s.context, code);
         close_run(b);
-        code = mox_cli_trace_end(&b->trace, code);
     }
     mox_cli_progress_end(&b->progress);
     if (b->setup.instruction) bench_print_end(&b->setup, b->s.model);
@@ -246,20 +267,45 @@ static int choose(bench *b)
     for (int i = 0; i < b->n_prefill; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->prefill[i]);
     for (int i = 0; i < b->n_depths; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->depths[i] + b->n_generate);
     b->tokens = mox_alloc_array((size_t)b->n_ctx, sizeof *b->tokens);
-    b->rates = mox_alloc_array((size_t)b->n_samples, 5 * sizeof *b->rates);
+    b->rates = mox_alloc_array((size_t)b->n_samples, 7 * sizeof *b->rates);
     if (!b->tokens || !b->rates) {
         mox_cli_say("out of memory");
         return EXIT_FULL;
     }
-    b->reads = b->rates + b->n_samples;
-    b->macs = b->reads + 2 * b->n_samples;
+    b->reads_memory = b->rates + b->n_samples;
+    b->macs = b->reads_memory + 2 * b->n_samples;
+    b->reads_disk = b->macs + 2 * b->n_samples;
     return EXIT_OK;
 }
 
-static int open_synthetic(bench *b, const char *name)
+/* What does not fit is refused before it is made; the shape has the plan of the whole. */
+static int check_memory(const bench *b, const mox_model *shape)
+{
+    mox_err err;
+    mox_plan plan;
+    mox_context_opts context;
+    mox_plan_opts opts = mox_cli_memory_opts(b->o);
+    if (opts.experts == MOX_EXPERTS_STREAM || opts.n_slots > 0) {
+        mox_cli_say("a model that is made in memory has no file that experts could be read from: `moxie synth` writes one");
+        return EXIT_USAGE;
+    }
+    if (opts.experts == MOX_EXPERTS_AUTO) opts.experts = MOX_EXPERTS_RESIDENT;
+    if (!mox_cli_context_opts(b->o, b->n_ctx, &context)) return EXIT_USAGE;
+    for (int i = 0; i < b->n_threads; i++) context.n_threads = (int32_t)mox_max_i64(context.n_threads, b->threads[i]);
+    opts.context = &context;
+    opts.extra_bytes = mox_probe_bytes();
+    if (mox_plan_make(&plan, shape, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    return plan.fits ? EXIT_OK : mox_cli_memory_refuse(&plan, b->o);
+}
+
+/* In place of its shape. */
+static int make_synthetic(bench *b, const char *name)
 {
     mox_err err;
     int64_t bytes;
+    const int code = check_memory(b, b->s.model);
+    if (code != EXIT_OK) return code;
+    mox_model_close(&b->s.model);
     if (mox_synth_bytes(name, &bytes, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     mox_cli_progress progress;
     const mox_synth_opts opts = mox_cli_synth_opts(b->o, &progress, "making", bytes);
@@ -294,27 +340,27 @@ static int open_model(bench *b)
         mox_cli_say("-m and --synthetic name two models: give one of them");
         return EXIT_USAGE;
     }
-    int code;
-    if (synthetic) code = open_synthetic(b, synthetic);
-    else code = mox_cli_session_find(&b->s, b->o);
+    mox_err err;
+    int code = EXIT_OK;
+    if (synthetic && mox_model_open_shape(&b->s.model, synthetic, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (!synthetic) code = mox_cli_session_find(&b->s, b->o);
     if (code == EXIT_OK && !synthetic) code = mox_cli_session_open_model(&b->s, b->o);
-    if (code == EXIT_OK) code = await_copy(b);
     if (code != EXIT_OK) return code;
     mox_model_get_info(b->s.model, &b->info);
     b->setup.model = synthetic ? synthetic : b->s.dir;
-    return EXIT_OK;
+    code = choose(b);
+    if (code == EXIT_OK && synthetic) code = make_synthetic(b, synthetic);
+    return code == EXIT_OK ? await_copy(b) : code;
 }
 
 int mox_cli_bench(const mox_cli_options *o)
 {
-    bench b = {.o = o, .trace.out = MOX_OUT_CLOSED};
+    bench b = {.o = o};
     b.setup.format = o->v[OPT_OUTPUT].text;
     b.setup.color = mox_cli_use_color(o->v[OPT_COLOR].text);
     mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);
     mox_cli_stop_catch();
     int code = open_model(&b);
-    if (code == EXIT_OK) code = choose(&b);
-    if (code == EXIT_OK && o->v[OPT_TRACE].text) code = mox_cli_trace_begin(&b.trace, o->v[OPT_TRACE].text, b.s.model);
     if (code == EXIT_OK) code = run_all(&b);
     mox_free(b.tokens);
     mox_free(b.rates);

@@ -26,6 +26,8 @@ typedef struct bench_row {
     double probe_bytes, probe_macs;   /* per second: medians */
     mox_expert_stats experts;         /* of all samples */
     double seconds;                   /* of all samples */
+    double probe_disk;                /* bytes per second, as experts are read: median; 0: none are */
+    int64_t own_bytes;                /* of memory that the process has, files that it maps left out */
 } bench_row;
 
 /* begin, then the rows as they come, then end, whatever happened in between. */

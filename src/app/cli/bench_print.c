@@ -18,8 +18,17 @@ static double disk_bytes(const bench_row *r) { return (double)r->experts.bytes_r
 static double disk_rate(const bench_row *r) { return r->seconds > 0.0 ? (double)r->experts.bytes_read / r->seconds : 0.0; }
 static double wait_ms(const bench_row *r) { return 1e3 * r->experts.wait_s / all_tokens(r); }
 
+/* What a token takes at least when experts are read while nothing but experts is computed: reading,
+ * at the rate of the probe, and everything else. */
+static double read_ms(const bench_row *r) { return r->probe_disk > 0.0 ? 1e3 * disk_bytes(r) / r->probe_disk : 0.0; }
+static double dense_ms(const bench_row *r) { return 1e3 * (r->seconds - r->experts.busy_s) / all_tokens(r); }
+static double stream_percent(const bench_row *r)
+{
+    return r->probe_disk > 0.0 && r->seconds > 0.0 ? 0.1 * (read_ms(r) + dense_ms(r)) * all_tokens(r) / r->seconds : 0.0;
+}
+
 /* The numbers of a row, for CSV and JSON alike. */
-enum { N_NUMBERS = 20 };
+enum { N_NUMBERS = 27 };
 typedef struct number {
     const char *name;
     double value;
@@ -48,6 +57,13 @@ static void numbers_of(const bench_row *r, number out[N_NUMBERS])
         {"disk_bytes_per_token", disk_bytes(r)},
         {"disk_gbytes_per_s", disk_rate(r) / 1e9},
         {"wait_ms_per_token", wait_ms(r)},
+        {"probe_disk_gbytes_per_s", r->probe_disk / 1e9},
+        {"read_ms_per_token", read_ms(r)},
+        {"dense_ms_per_token", dense_ms(r)},
+        {"stream_percent", stream_percent(r)},
+        {"expert_slots", (double)r->experts.n_slots},
+        {"expert_slots_away", (double)r->experts.n_slots_away},
+        {"rss_anon_bytes", (double)r->own_bytes},
     };
     memcpy(out, all, sizeof all);
 }
@@ -91,7 +107,9 @@ static void table_row(const bench_row *r)
                  r->rate, r->rate_low, r->rate_high, r->bytes_per_token / 1e6, gbytes(r), r->probe_bytes / 1e9,
                  bandwidth_percent(r), r->macs_per_token / 1e6, gmacs(r), r->probe_macs / 1e9, arithmetic_percent(r));
     if (r->experts.n_slots > 0)
-        mox_cli_putf(" %4.0f%% %11.1f %6.2f %8.1f", mox_cli_hit_percent(&r->experts), disk_bytes(r) / 1e6, disk_rate(r) / 1e9, wait_ms(r));
+        mox_cli_putf(" %4.0f%% %11.1f %6.2f %6.2f %8.1f %8.1f %8.1f %4.0f%% %7lld %9.2f", mox_cli_hit_percent(&r->experts),
+                     disk_bytes(r) / 1e6, disk_rate(r) / 1e9, r->probe_disk / 1e9, read_ms(r), dense_ms(r), wait_ms(r), stream_percent(r),
+                     (long long)(r->experts.n_slots - r->experts.n_slots_away), (double)r->own_bytes / 1e9);
     mox_cli_putf("\n");
 }
 
@@ -121,7 +139,9 @@ void bench_print_begin(const bench_setup *s)
                      "MB/tok", "GB/s", "probe", "%", "MMAC/tok", "GMAC/s", "peak", "%");
         mox_expert_stats experts;
         mox_context_get_expert_stats(s->context, &experts);
-        if (experts.n_slots > 0) mox_cli_putf(" %5s %11s %6s %8s", "hit", "disk MB/tok", "GB/s", "wait");
+        if (experts.n_slots > 0)
+            mox_cli_putf(" %5s %11s %6s %6s %8s %8s %8s %5s %7s %9s", "hit", "disk MB/tok", "GB/s", "probe", "read ms", "dense ms",
+                         "wait ms", "%", "slots", "GB memory");
         mox_cli_putf(s->color ? "\x1b[0m\n" : "\n");
     }
     mox_cli_put_flush();

@@ -180,7 +180,7 @@ static int prepare(mox_cli_chat *c)
 
 int mox_cli_chat_command(const mox_cli_options *o)
 {
-    mox_cli_chat c = {.options = *o, .color = mox_cli_use_color(o->v[OPT_COLOR].text)};
+    mox_cli_chat c = {.options = *o, .color = mox_cli_use_color(o->v[OPT_COLOR].text), .session.keep_heat = true};
     mox_cli_line *line = NULL;
     int code = prepare(&c);
     if (code == EXIT_OK) {
@@ -198,6 +198,5 @@ int mox_cli_chat_command(const mox_cli_options *o)
     mox_cli_conversation_free(&c.conversation);
     mox_free(c.attached);
     mox_free(c.system);
-    mox_cli_session_close(&c.session);
-    return code;
+    return mox_cli_session_end(&c.session, code);
 }

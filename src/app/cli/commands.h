@@ -13,7 +13,7 @@
     X(EXIT_MODEL, 3, "the model is missing, incomplete, damaged or unsupported") \
     X(EXIT_FULL, 4, "it does not fit into memory, or into the context")          \
     X(EXIT_IO, 5, "a file could not be read or written while running")           \
-    X(EXIT_ENDPOINT, 6, "an address or port could not be used (reserved)")
+    X(EXIT_ENDPOINT, 6, "an address or port could not be used")
 
 enum {
 #define MOX_CLI_EXIT_ENUM(name, value, text) name = value,
@@ -24,6 +24,6 @@ enum {
 
 mox_cli_command_fn mox_cli_run, mox_cli_chat_command, mox_cli_eval, mox_cli_inspect, mox_cli_tokenize, mox_cli_logits,
     mox_cli_version, mox_cli_bench, mox_cli_synth, mox_cli_template, mox_cli_models, mox_cli_completion,
-    mox_cli_plan, mox_cli_pack, mox_cli_verify;
+    mox_cli_plan, mox_cli_pack, mox_cli_verify, mox_cli_replay, mox_cli_serve;
 
 #endif

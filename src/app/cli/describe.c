@@ -62,9 +62,38 @@ void mox_cli_put_weights_json(const mox_model *m)
 
 mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_expert_stats *before)
 {
-    return (mox_expert_stats){.n_slots = now->n_slots, .slot_bytes = now->slot_bytes, .hits = now->hits - before->hits,
-                              .misses = now->misses - before->misses, .bytes_read = now->bytes_read - before->bytes_read,
-                              .waits = now->waits - before->waits, .wait_s = now->wait_s - before->wait_s};
+    mox_expert_stats s = *now;
+    s.hits -= before->hits;
+    s.misses -= before->misses;
+    s.bytes_read -= before->bytes_read;
+    s.waits -= before->waits;
+    s.wait_s -= before->wait_s;
+    s.busy_s -= before->busy_s;
+    s.warmed -= before->warmed;
+    s.warmed_used -= before->warmed_used;
+    s.prefetched -= before->prefetched;
+    s.prefetched_used -= before->prefetched_used;
+    s.guessed -= before->guessed;
+    s.guessed_right -= before->guessed_right;
+    return s;
+}
+
+void mox_cli_experts_add(mox_expert_stats *sum, const mox_expert_stats *s)
+{
+    const mox_expert_stats before = *sum;
+    *sum = *s;
+    sum->hits += before.hits;
+    sum->misses += before.misses;
+    sum->bytes_read += before.bytes_read;
+    sum->waits += before.waits;
+    sum->wait_s += before.wait_s;
+    sum->busy_s += before.busy_s;
+    sum->warmed += before.warmed;
+    sum->warmed_used += before.warmed_used;
+    sum->prefetched += before.prefetched;
+    sum->prefetched_used += before.prefetched_used;
+    sum->guessed += before.guessed;
+    sum->guessed_right += before.guessed_right;
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s)
@@ -72,23 +101,39 @@ double mox_cli_hit_percent(const mox_expert_stats *s)
     return s->hits + s->misses > 0 ? 100.0 * (double)s->hits / (double)(s->hits + s->misses) : 0.0;
 }
 
-void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, char out[MOX_CLI_DESCRIPTION])
+void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, int64_t own_bytes, char out[MOX_CLI_DESCRIPTION])
 {
-    char read[MOX_CLI_AMOUNT];
+    char read[MOX_CLI_AMOUNT], own[MOX_CLI_AMOUNT], away[MOX_CLI_AMOUNT] = "";
     const double n = n_tokens > 0 ? (double)n_tokens : 1.0;
     out[0] = '\0';
-    if (s->n_slots > 0)
-        (void)snprintf(out, MOX_CLI_DESCRIPTION, " | experts hit %.0f%% read %s (%.1f MB/tok, wait %.1f ms/tok) slots %lld",
-                       mox_cli_hit_percent(s), mox_cli_describe_bytes(s->bytes_read, read), (double)s->bytes_read / n / 1e6, s->wait_s / n * 1e3,
-                       (long long)s->n_slots);
+    if (s->n_slots == 0) return;
+    if (s->n_slots_away > 0) (void)snprintf(away, sizeof away, "%lld of ", (long long)(s->n_slots - s->n_slots_away));
+    (void)snprintf(out, MOX_CLI_DESCRIPTION, " | experts hit %.0f%% read %s (%.1f MB/tok, wait %.1f ms/tok) slots %s%lld memory %s",
+                   mox_cli_hit_percent(s), mox_cli_describe_bytes(s->bytes_read, read), (double)s->bytes_read / n / 1e6,
+                   s->wait_s / n * 1e3, away, (long long)s->n_slots, mox_cli_describe_bytes(own_bytes, own));
 }
 
-void mox_cli_put_experts_json(const mox_expert_stats *s)
+void mox_cli_put_experts_json(const mox_expert_stats *s, int64_t n_tokens)
 {
-    mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slot_bytes\": %lld, \"hits\": %lld, \"misses\": %lld, "
-                 "\"bytes_read\": %lld, \"wait_s\": ",
-                 (long long)s->n_slots, (long long)s->slot_bytes, (long long)s->hits, (long long)s->misses,
-                 (long long)s->bytes_read);
-    mox_cli_put_json_real(s->wait_s);
+    const double n = n_tokens > 0 ? (double)n_tokens : 1.0;
+    const struct {
+        const char *name;
+        double value;
+    } rates[] = {
+        {"wait_s", s->wait_s},
+        {"hit_rate", mox_cli_hit_percent(s) / 100.0},
+        {"bytes_read_per_token", (double)s->bytes_read / n},
+        {"wait_s_per_token", s->wait_s / n},
+    };
+    mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slots_away\": %lld, \"slot_bytes\": %lld, \"hits\": %lld, "
+                 "\"misses\": %lld, \"bytes_read\": %lld, \"policy\": \"%s\", \"warmed\": %lld, \"warmed_used\": %lld, "
+                 "\"prefetched\": %lld, \"prefetched_used\": %lld, \"guessed\": %lld, \"guessed_right\": %lld",
+                 (long long)s->n_slots, (long long)s->n_slots_away, (long long)s->slot_bytes, (long long)s->hits,
+                 (long long)s->misses, (long long)s->bytes_read, s->policy, (long long)s->warmed, (long long)s->warmed_used,
+                 (long long)s->prefetched, (long long)s->prefetched_used, (long long)s->guessed, (long long)s->guessed_right);
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        mox_cli_putf(", \"%s\": ", rates[i].name);
+        mox_cli_put_json_real(rates[i].value);
+    }
     mox_cli_putf("}");
 }

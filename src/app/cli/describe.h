@@ -22,9 +22,12 @@ void mox_cli_put_weights_json(const mox_model *m);
 /* What became of experts between two looks at a context. */
 mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_expert_stats *before);
 double mox_cli_hit_percent(const mox_expert_stats *s);
-/* " | experts hit 81% read 4.1 GB (32.0 MB/tok, wait 12.0 ms/tok) slots 96"; empty when they are not streamed. */
-void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, char out[MOX_CLI_DESCRIPTION]);
+/* Adds to a sum what became of them later. */
+void mox_cli_experts_add(mox_expert_stats *sum, const mox_expert_stats *s);
+/* " | experts hit 81% read 4.1 GB (32.0 MB/tok, wait 12.0 ms/tok) slots 96 memory 1.2 GB", or "slots 72 of 96" when some
+ * were given up; empty when they are not streamed. */
+void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, int64_t own_bytes, char out[MOX_CLI_DESCRIPTION]);
 /* A field of an object, with the comma in front. */
-void mox_cli_put_experts_json(const mox_expert_stats *s);
+void mox_cli_put_experts_json(const mox_expert_stats *s, int64_t n_tokens);
 
 #endif

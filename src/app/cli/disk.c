@@ -5,17 +5,17 @@
  * since the file can be lost at any time, nothing that goes wrong with it is worth a word. */
 #include "app/cli/disk.h"
 
+#include "app/cli/cache.h"
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "base/writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-enum { MAX_FILE = 64 << 10, MAX_LINES = 128, MAX_LINE = 256 };
+enum { MAX_FILE = 64 << 10, MAX_LINES = 128, MAX_LINE = 256, MAX_MEMORY = 128 << 20 };
 
 #define LINE_FORMAT                                                                                             \
     "{\"device\": %" PRIu64 ", \"read_bytes\": %" PRId64 ", \"direct\": %d, \"uring\": %d, \"n_at_once\": %" PRId32 \
@@ -29,22 +29,6 @@ typedef struct entry {
     int64_t read_bytes;
     mox_disk_speed speed;
 } entry;
-
-/* The folder's name, owned; NULL when there is none. */
-static char *cache_folder(bool make)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *base = NULL;
-    if (cache && *cache == '/') base = mox_strdup(cache);
-    else if (home && *home == '/') base = mox_path_join(home, ".cache");
-    char *dir = base ? mox_path_join(base, "moxie") : NULL;
-    if (make && dir) {
-        (void)mkdir(base, 0700);
-        (void)mkdir(dir, 0700);
-    }
-    mox_free(base);
-    return dir;
-}
 
 static bool parse_line(const char *line, entry *e)
 {
@@ -93,31 +77,33 @@ static void save(const char *path, const entry *entries, int n)
 }
 
 /* Measures and, when there is a file to keep it in, adds to the n entries of it. */
-static bool measure(const mox_model *m, entry *now, const char *path, entry *entries, int n)
+static bool measure(const mox_model *m, int64_t bytes, entry *now, const char *path, entry *entries, int n)
 {
-    if (mox_disk_probe(m, now->read_bytes, &now->speed, NULL) != MOX_OK || now->speed.bytes_per_s <= 0.0) return false;
+    mox_disk_probe *probe;
+    mox_status status = mox_disk_probe_create(&probe, m, mox_min_i64(bytes, MAX_MEMORY), NULL);
+    if (status == MOX_OK) status = mox_disk_probe_best(probe, &now->speed, NULL);
+    mox_disk_probe_destroy(&probe);
+    if (status != MOX_OK || now->speed.bytes_per_s <= 0.0) return false;
     if (!path) return true;
     if (n == MAX_LINES) memmove(entries, entries + 1, (size_t)--n * sizeof *entries); /* the oldest goes */
     entries[n++] = *now;
-    mox_free(cache_folder(true));
+    mox_cli_cache_make();
     save(path, entries, n);
     return true;
 }
 
-bool mox_cli_disk_speed(const mox_model *m, const char *dir, int64_t read_bytes, mox_disk_speed *out)
+bool mox_cli_disk_speed(const mox_model *m, const char *dir, int64_t bytes, mox_disk_speed *out)
 {
-    entry now = {.read_bytes = read_bytes};
+    entry now = {.read_bytes = mox_model_expert_slot_bytes(m)};
     entry *entries = mox_alloc_array(MAX_LINES, sizeof *entries);
-    char *folder = entries && mox_path_device(dir, &now.device) ? cache_folder(false) : NULL;
-    char *path = folder ? mox_path_join(folder, "disk.json") : NULL;
+    char *path = entries && mox_path_device(dir, &now.device) ? mox_cli_cache_path("disk.json") : NULL;
     const int n = path ? load(path, entries) : 0;
     int i = 0;
-    while (i < n && (entries[i].device != now.device || entries[i].read_bytes != read_bytes)) i++;
+    while (i < n && (entries[i].device != now.device || entries[i].read_bytes != now.read_bytes)) i++;
     if (i < n) now = entries[i];
-    const bool known = i < n || measure(m, &now, path, entries, n);
+    const bool known = i < n || measure(m, bytes, &now, path, entries, n);
     *out = now.speed;
     mox_free(path);
-    mox_free(folder);
     mox_free(entries);
     return known;
 }

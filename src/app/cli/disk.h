@@ -4,10 +4,9 @@
 
 #include "moxie/tools.h"
 
-/* For ranges of read_bytes of the model in folder dir: what was measured before on the same
- * device, else two seconds of measuring, whose result is kept in
- * $XDG_CACHE_HOME/moxie/disk.json ($HOME/.cache without the variable).  False when it is not
- * known; the program then goes on without. */
-bool mox_cli_disk_speed(const mox_model *m, const char *dir, int64_t read_bytes, mox_disk_speed *out);
+/* As experts of the model in folder dir are read: what was measured before on the same device for
+ * experts of that size, else two seconds of measuring with so many bytes of memory, whose result is
+ * kept in disk.json (app/cli/cache.h).  False when it is not known; the program then goes on without. */
+bool mox_cli_disk_speed(const mox_model *m, const char *dir, int64_t bytes, mox_disk_speed *out);
 
 #endif

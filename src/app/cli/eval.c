@@ -235,7 +235,9 @@ static int open_contenders(evaluation *e, mox_cli_session *s, const mox_cli_opti
     other.exact = against && strcmp(against, "exact") == 0;
     other.fast = against && strcmp(against, "fast") == 0;
     other.kv_type = MOX_KV_DEFAULT;
-    int code = mox_cli_memory_settle(s, o, &opts, against ? &other : NULL, against ? (int64_t)row_bytes * COMPARED_ROWS : 0);
+    int code = mox_cli_session_trace(s, o, &opts);
+    if (code == EXIT_OK)
+        code = mox_cli_memory_settle(s, o, &opts, against ? &other : NULL, against ? (int64_t)row_bytes * COMPARED_ROWS : 0);
     if (code == EXIT_OK) code = mox_cli_session_make_context(s, &opts);
     if (code != EXIT_OK) return code;
     e->run[0].context = s->context;
@@ -314,6 +316,5 @@ int mox_cli_eval(const mox_cli_options *o)
     mox_free(e.rows);
     mox_tokens_free(&tokens);
     mox_free(text.bytes);
-    mox_cli_session_close(&s);
-    return code;
+    return mox_cli_session_end(&s, code);
 }

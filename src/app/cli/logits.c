@@ -157,6 +157,5 @@ int mox_cli_logits(const mox_cli_options *o)
     }
     mox_free(ids.ids);
     mox_free(text.bytes);
-    mox_cli_session_close(&s);
-    return code;
+    return mox_cli_session_end(&s, code);
 }

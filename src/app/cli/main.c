@@ -1,5 +1,6 @@
 /* app/cli/main.c -- the program: finds the command, lets it work, answers with
  * one exit code. */
+#include "app/cli/bus.h"
 #include "app/cli/commands.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
@@ -61,6 +62,7 @@ int main(int argc, char **argv)
 {
     mox_cli_terminal_init();
     signal(SIGPIPE, SIG_IGN); /* a reader that left is a write error, which says more */
+    mox_cli_bus_catch();
     const int code = dispatch(argc, argv);
     return mox_cli_output_finish() || code > EXIT_SIGNAL ? code : EXIT_IO;
 }

@@ -216,12 +216,15 @@ static const char environment[] =
     "Folder of the Hugging Face cache.\nThe first of this list that is set decides:\n"
     ".BR HF_HUB_CACHE ,\n.BR HUGGINGFACE_HUB_CACHE ,\n.BR HF_HOME ,\n.BR XDG_CACHE_HOME ,\n.BR HOME .\n"
     ".TP\n.B HF_HOME\nThe cache is its subfolder\n.IR hub .\n"
-    ".TP\n.B XDG_CACHE_HOME\nThe cache is its subfolder\n.IR huggingface/hub .\n";
+    ".TP\n.B XDG_CACHE_HOME\nThe cache is its subfolder\n.IR huggingface/hub .\n"
+    "What moxie keeps for itself is in its subfolder\n.IR moxie .\n";
 
 static const char ending[] =
     ".SH FILES\n"
     ".TP\n.I \\(ti/.cache/huggingface/hub\nWhere the Hugging Face cache is unless the environment says "
     "otherwise.\n"
+    ".TP\n.I \\(ti/.cache/moxie\nHow fast disks are, and which experts earlier runs of a model used.\n"
+    "Can be deleted at any time.\n"
     ".TP\n.I config.json\nOf a model: its family and sizes.\n"
     ".TP\n.IR model.safetensors \", \" model.safetensors.index.json\nIts weights, or the list of the files "
     "that hold them.\n"

@@ -6,6 +6,7 @@
 #include "app/cli/memory.h"
 
 #include "app/cli/commands.h"
+#include "app/cli/disk.h"
 #include "app/cli/message.h"
 #include "app/cli/progress.h"
 #include "base/alloc.h"
@@ -95,11 +96,23 @@ static int load_dense(mox_cli_session *s, const mox_cli_options *o)
     return status == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
-static void complete(mox_context_opts *c, const mox_plan *p)
+static void complete(mox_context_opts *c, const mox_plan *p, const mox_disk_speed *reads)
 {
     if (!c) return;
     c->n_batch = (int32_t)p->n_batch;
     c->expert_bytes = p->n_slots * p->slot_bytes;
+    c->n_readers = reads->n_at_once;
+    c->uring = reads->uring;
+    c->read_bytes = reads->piece_bytes;
+}
+
+/* How experts are read: as was asked for, else as this disk is read best. */
+static mox_disk_speed choose_reads(const mox_cli_session *s, const mox_cli_options *o, const mox_plan *p)
+{
+    mox_disk_speed way = {0};
+    if (mox_cli_given(o, OPT_READERS)) way.n_at_once = (int32_t)o->v[OPT_READERS].number;
+    else if (p->experts == MOX_EXPERTS_STREAM && s->dir) (void)mox_cli_disk_speed(s->model, s->dir, p->experts_bytes, &way);
+    return way;
 }
 
 int mox_cli_memory_settle(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *first, mox_context_opts *second,
@@ -116,7 +129,8 @@ int mox_cli_memory_settle(mox_cli_session *s, const mox_cli_options *o, mox_cont
     if (mox_plan_make(&plan, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     if (!plan.fits) return mox_cli_memory_refuse(&plan, o);
     say_changes(&plan, o);
-    complete(first, &plan);
-    complete(second, &plan);
+    const mox_disk_speed reads = choose_reads(s, o, &plan);
+    complete(first, &plan, &reads);
+    complete(second, &plan, &reads);
     return plan.experts == MOX_EXPERTS_STREAM ? load_dense(s, o) : EXIT_OK;
 }

@@ -32,11 +32,14 @@ enum {
     PLAN = 1 << 12,
     PACK = 1 << 13,
     VERIFY = 1 << 14,
+    REPLAY = 1 << 15,
+    SERVE = 1 << 16,
     TALKS = RUN | CHAT, /* commands that make replies */
+    REPLIES = TALKS | SERVE, /* and for others */
     COMPUTES = TALKS | LOGITS | EVAL, /* commands that run the model on something given */
-    SETTINGS = COMPUTES | BENCH | PLAN, /* and that can be told how */
+    SETTINGS = COMPUTES | BENCH | PLAN | SERVE, /* and that can be told how */
     WITH_MODEL = SETTINGS | TOKENIZE | INSPECT | TEMPLATE | VERIFY,
-    WORKS = WITH_MODEL | SYNTH | LIST | PACK, /* commands with something to say besides their result */
+    WORKS = WITH_MODEL | SYNTH | LIST | PACK | REPLAY, /* commands with something to say besides their result */
     ALL = WORKS | COMPLETION | VERSION,
 };
 
@@ -54,6 +57,13 @@ const mox_cli_command mox_cli_commands[] = {
              "Ctrl-D the chat.\n"
              "From a pipe every line is a message, and standard output has the replies alone.  What is typed is kept in "
              "$XDG_STATE_HOME/moxie/history, or else in ~/.local/state."},
+    {"serve", "a server with the OpenAI and Anthropic APIs, and a chat for the browser", "moxie serve [-m MODEL] [options]", mox_cli_serve,
+     .bit = SERVE,
+     .more = "Clients of either vendor work with the address that is printed; docs/server.md has recipes.  The chat for the "
+             "browser is at the address itself.\n"
+             "Other machines reach it with --host 0.0.0.0, which needs --api-key, --api-key-file or, said aloud, --no-auth.\n"
+             "SIGTERM and SIGINT let replies under way finish, for 30 seconds at most; a second signal ends at once.  SIGHUP "
+             "opens the log file anew."},
     {"eval", "perplexity of a text, and how far two settings differ",
      "moxie eval [-m MODEL] -p TEXT | -f FILE | - [--against exact|default|fast] [options]", mox_cli_eval, .bit = EVAL,
      .takes_dash = true},
@@ -83,7 +93,8 @@ const mox_cli_command mox_cli_commands[] = {
              "needs it.\n"
              "With --experts stream also: hit, the experts that were in memory when they were asked for, in percent; "
              "disk MB/tok and GB/s, what was read and how fast while the test ran; wait, milliseconds per token in which "
-             "there was nothing to compute until a read ended.\n"
+             "there was nothing to compute until a read ended; slots of the expert cache that are in use; GB memory, what "
+             "the process has for itself at the end of the test.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second."},
     {"plan", "what would go where in memory, whether it fits, and how fast that could be",
@@ -100,6 +111,16 @@ const mox_cli_command mox_cli_commands[] = {
      .more = "NAME is qwen3-30b-a3b, qwen3-235b-a22b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, qwen3.5-397b-a17b or "
              "deepseek-v3, in any case; :layers=N keeps the first N layers.  DIR is made, or empty.  Weights are "
              "as a 4-bit MLX conversion has them; there is no tokenizer."},
+    {"replay", "which expert cache a recorded run would have needed",
+     "moxie replay FILE [--policy NAME] [--slots LIST] [--json]", mox_cli_replay, .bit = REPLAY, .takes_words = 1,
+     .words = {MEANS_FILE},
+     .more = "FILE was written with --trace.  A row is one cache: how many slots it has, and how many percent of all "
+             "experts that is; hit, the requests in percent that it would have had in memory; disk MB/tok, what it would "
+             "have read per token.\n"
+             "lfu: the expert that was used least often gives way, old uses counting less.  lru: the one that was used "
+             "longest ago.  2q: like lru, but an expert has to be asked for again soon after it had to go before it can "
+             "drive out others.  belady knows the future: what it has is what there is to gain.\n"
+             "First the recorded run itself is replayed: exit code 1 when its hits and misses do not come out."},
     {"pack", "a copy of a model with each expert in one piece", "moxie pack MODEL DIR", mox_cli_pack, .bit = PACK, .takes_words = 2,
      .words = {MEANS_MODEL, MEANS_FOLDER},
      .more = "MODEL is what -m takes elsewhere.  DIR is made, or empty; the packed model there is used like any other, and "
@@ -150,14 +171,18 @@ const option_def mox_cli_table[N_OPTIONS] = {
                       .means = MEANS_FILE, .help = "the conversation as a JSON array of messages with role and content; - is standard input"},
     [OPT_TOOLS] = {"tools", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
                    .means = MEANS_FILE, .help = "a JSON array of the functions that the model may call"},
-    [OPT_THINK] = {"think", 0, KIND_SWITCH, .commands = TALKS, .help = "have the model think before it answers"},
-    [OPT_NO_THINK] = {"no-think", 0, KIND_SWITCH, .commands = TALKS,
+    [OPT_THINK] = {"think", 0, KIND_SWITCH, .commands = REPLIES, .help = "have the model think before it answers"},
+    [OPT_NO_THINK] = {"no-think", 0, KIND_SWITCH, .commands = REPLIES,
                       .help = "have it answer at once (default for both: what its template does)"},
-    [OPT_THINK_BUDGET] = {"think-budget", 0, KIND_NUMBER, "N", 0, 1e9, true, .commands = TALKS,
+    [OPT_THINK_BUDGET] = {"think-budget", 0, KIND_NUMBER, "N", 0, 1e9, true, .commands = REPLIES,
                           .help = "end the thinking after N tokens (default: when the model does)"},
     [OPT_STOP] = {"stop", 0, KIND_TEXTS, "TEXT", .commands = TALKS,
                   .help = "end the reply before this text; may be given several times"},
-    [OPT_TEMPLATE] = {"template", 0, KIND_TEXT, "FILE", .commands = TALKS | TEMPLATE,
+    [OPT_JSON_SCHEMA] = {"json-schema", 0, KIND_TEXT, "FILE", .commands = RUN, .means = MEANS_FILE,
+                         .help = "hold the reply to JSON that this schema describes"},
+    [OPT_GRAMMAR] = {"grammar", 0, KIND_TEXT, "FILE", .commands = RUN, .means = MEANS_FILE,
+                     .help = "hold the reply to this grammar (GBNF)"},
+    [OPT_TEMPLATE] = {"template", 0, KIND_TEXT, "FILE", .commands = REPLIES | TEMPLATE,
                       .means = MEANS_FILE, .help = "chat template (Jinja) instead of the model's own"},
     [OPT_KWARGS] = {"kwargs", 0, KIND_TEXT, "JSON", .commands = TALKS | TEMPLATE,
                     .help = "more variables for the template, as a JSON object"},
@@ -172,24 +197,24 @@ const option_def mox_cli_table[N_OPTIONS] = {
                      .help = "recognise special tokens written in the text"},
     [OPT_DECODE] = {"decode", 0, KIND_SWITCH, .commands = TOKENIZE,
                     .help = "the other way: token ids (between blanks, or a JSON array) to text"},
-    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = TALKS,
+    [OPT_MAX_TOKENS] = {"max-tokens", 'n', KIND_NUMBER, "N", 0, 1e9, .commands = REPLIES,
                         .help = "stop after N tokens (default: when the context is full)"},
-    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = TALKS,
+    [OPT_TEMP] = {"temp", 0, KIND_REAL, "X", 0, 100, .commands = REPLIES,
                   .help = "temperature; 0 always takes the likeliest token (default: the model's)"},
-    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = TALKS,
+    [OPT_TOP_K] = {"top-k", 0, KIND_NUMBER, "N", 0, 1e9, .commands = REPLIES,
                    .help = "choose among the N likeliest tokens; 0 is off (default: the model's)"},
-    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = TALKS,
+    [OPT_TOP_P] = {"top-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
                    .help = "choose among the likeliest tokens that hold X of the probability; 0 and 1 are off "
                            "(default: the model's)"},
-    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = TALKS,
+    [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
                    .help = "drop tokens less likely than X times the likeliest; 0 is off (default: the model's)"},
-    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = TALKS,
+    [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = REPLIES,
                   .help = "start of the random numbers (default: a new one each time; --json names it)"},
-    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = TALKS,
+    [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = REPLIES,
                             .help = "make the last 64 tokens less likely; 1 is off (default: the model's)"},
-    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = TALKS,
+    [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
                               .help = "lower the logits of the last 64 tokens by X, once each"},
-    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = TALKS,
+    [OPT_FREQUENCY_PENALTY] = {"frequency-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
                                .help = "lower them by X for each time they occurred"},
     [OPT_CHUNK] = {"chunk", 0, KIND_NUMBER, "N", 1, 1e9, true, .commands = LOGITS,
                    .help = "give the model N tokens at a time (default: all at once)"},
@@ -213,8 +238,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_SYNTH_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .fallback = "0", .commands = SYNTH | BENCH,
                         .help = "start of the random numbers"},
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
-                  .help = "how unevenly a synthetic router chooses its experts"},
-    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN,
+                  .help = "how unevenly a synthetic router chooses: the exponent of a Zipf law; 0: all experts alike"},
+    [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN | SERVE,
                      .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
                              "most 4096)"},
     [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16|q8", .commands = SETTINGS,
@@ -224,11 +249,13 @@ const option_def mox_cli_table[N_OPTIONS] = {
                   .help = "8-bit activations: faster, less exact (eval --against exact says how much)"},
     [OPT_EXACT] = {"exact", 0, KIND_SWITCH, .commands = SETTINGS,
                    .help = "compute with 32-bit numbers everywhere"},
+    [OPT_DETERMINISTIC] = {"deterministic", 0, KIND_SWITCH, .commands = SETTINGS,
+                           .help = "the same kernels for prompts, replies and requests that run together: slower"},
     [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
                     .help = "what computes"},
     [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
-    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN,
+    [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN | SERVE,
                      .help = "threads (default: one for each core that the process may use)"},
     [OPT_PIN] = {"pin", 0, KIND_SWITCH, .commands = SETTINGS, .help = "keep each thread on one processor"},
     [OPT_WEIGHTS] = {"weights", 0, KIND_CHOICE, "map|copy", .fallback = "map", .commands = SETTINGS,
@@ -246,11 +273,45 @@ const option_def mox_cli_table[N_OPTIONS] = {
                              "needed, or mapped and left to the system"},
     [OPT_EXPERT_SLOTS] = {"expert-slots", 0, KIND_NUMBER, "N", 1, 1e9, .commands = SETTINGS,
                           .help = "slots of the expert cache, with --experts stream (default: what --ram leaves)"},
-    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .fallback = "8", .commands = SETTINGS,
-                     .help = "reads from disk under way at once, with --experts stream"},
-    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = BENCH, .means = MEANS_FILE,
-                   .help = "write down which experts were asked for (docs/trace.md), with the first number of threads"},
-    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY,
+    [OPT_EXPERT_POLICY] = {"expert-policy", 0, KIND_CHOICE, "lfu|lru|2q", .fallback = "lfu", .commands = SETTINGS,
+                           .help = "which expert gives way to another, with --experts stream; `moxie replay` compares them"},
+    [OPT_READERS] = {"readers", 0, KIND_NUMBER, "N", 1, 256, .commands = SETTINGS,
+                     .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
+                             "made once, finds best, which may be io_uring)"},
+    [OPT_PREFETCH] = {"prefetch", 0, KIND_CHOICE, "auto|off", .fallback = "auto", .commands = SETTINGS,
+                      .help = "read experts before their layer comes, while that pays, with --experts stream"},
+    [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
+                   .help = "write down which experts were asked for, for `moxie replay`"},
+    [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lfu|lru|2q|belady", .fallback = "all", .commands = REPLAY,
+                    .help = "who gives way"},
+    [OPT_SLOTS] = {"slots", 0, KIND_LIST, "LIST", 1, 1e9, true, .commands = REPLAY,
+                   .help = "sizes of the cache (default: the recorded one, and 10, 25, 50 and 75 % of all experts)"},
+    [OPT_HOST] = {"host", 0, KIND_TEXT, "ADDRESS", .fallback = "127.0.0.1", .commands = SERVE, .help = "where to listen; a name or an address"},
+    [OPT_PORT] = {"port", 0, KIND_NUMBER, "N", 0, 65535, .fallback = "8080", .commands = SERVE, .help = "port; 0 takes a free one, which is printed"},
+    [OPT_UNIX_SOCKET] = {"unix-socket", 0, KIND_TEXT, "PATH", .commands = SERVE, .means = MEANS_FILE,
+                         .help = "listen at this path instead of an address"},
+    [OPT_API_KEY] = {"api-key", 0, KIND_TEXTS, "KEY", .commands = SERVE,
+                     .help = "a key that requests must show; may be given several times (others on this machine can read command lines: better "
+                             "MOXIE_API_KEY or --api-key-file)"},
+    [OPT_API_KEY_FILE] = {"api-key-file", 0, KIND_TEXT, "FILE", .commands = SERVE, .means = MEANS_FILE, .help = "keys, one to a line"},
+    [OPT_NO_AUTH] = {"no-auth", 0, KIND_SWITCH, .commands = SERVE, .help = "let everybody who reaches the address use it without a key"},
+    [OPT_CORS_ORIGIN] = {"cors-origin", 0, KIND_TEXTS, "ORIGIN", .commands = SERVE,
+                         .help = "let web pages of this origin use it, such as https://chat.example.org; * for all; may be given several times "
+                                 "(default: its own pages and those of localhost)"},
+    [OPT_ALLOW_HOST] = {"allow-host", 0, KIND_TEXTS, "NAME", .commands = SERVE,
+                        .help = "a name that requests may call this server by, besides localhost and addresses; may be given several times"},
+    [OPT_PARALLEL] = {"parallel", 0, KIND_NUMBER, "N", 1, 256, .fallback = "4", .commands = SERVE, .help = "requests that run at once"},
+    [OPT_QUEUE] = {"queue", 0, KIND_NUMBER, "N", 1, 4096, .fallback = "32", .commands = SERVE,
+                   .help = "requests that may wait; more are answered with 429"},
+    [OPT_BODY_LIMIT] = {"body-limit", 0, KIND_BYTES, "SIZE", 1024, 0x1p30, .fallback = "32M", .commands = SERVE, .help = "the largest request"},
+    [OPT_PREFIX_CACHE] = {"prefix-cache", 0, KIND_BYTES, "SIZE", 0, 0x1p53, .fallback = "256M", .commands = SERVE,
+                          .help = "memory for what finished requests leave behind for those that begin alike; 0M for none"},
+    [OPT_STATE_DIR] = {"state-dir", 0, KIND_TEXT, "FOLDER", .commands = SERVE, .means = MEANS_FOLDER,
+                       .help = "keep states of long prompts here, across restarts"},
+    [OPT_LOG_FILE] = {"log-file", 0, KIND_TEXT, "FILE", .commands = SERVE, .means = MEANS_FILE,
+                      .help = "one line for each request goes here (default: standard error)"},
+    [OPT_LOG_JSON] = {"log-json", 0, KIND_SWITCH, .commands = SERVE, .help = "lines of the log are JSON objects"},
+    [OPT_JSON] = {"json", 0, KIND_SWITCH, .commands = RUN | TOKENIZE | INSPECT | EVAL | LIST | PLAN | VERIFY | REPLAY,
                   .help = "print one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", 'q', KIND_SWITCH, .commands = WORKS,
                    .help = "no statistics, progress or warnings"},

@@ -4,6 +4,7 @@
  * (app/cli/memory.h), and speeds come from probes of this machine. */
 #include "app/cli/commands.h"
 #include "app/cli/disk.h"
+#include "app/cli/heat.h"
 #include "app/cli/memory.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
@@ -54,6 +55,9 @@ static int open_model(planning *g, const mox_cli_options *o, int64_t *extra_byte
     g->name = g->s.dir;
     const mox_status status = mox_tokenizer_open(&g->s.tokenizer, g->s.dir, &err); /* a folder may have none */
     if (status != MOX_OK && status != MOX_E_NOT_FOUND) return mox_cli_fail_opening(&err);
+    if (status == MOX_OK) { /* what run and chat have in memory; they say what is wrong with it */
+        (void)mox_chat_open(&g->s.chat, g->s.dir, g->s.tokenizer, NULL, NULL);
+    }
     return mox_cli_session_open_model(&g->s, o);
 }
 
@@ -66,17 +70,19 @@ static int make_plan(planning *g, const mox_cli_options *o)
     if (code != EXIT_OK) return code;
     if (!mox_cli_context_opts(o, 0, &context)) return EXIT_USAGE;
     opts.context = &context;
+    opts.extra_bytes += mox_cli_heat_bytes(g->s.model);
     return mox_plan_make(&g->plan, g->s.model, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
-/* A disk that cannot be measured is unknown. */
+/* A disk that cannot be measured is unknown, and so is one behind a page cache, which is fast only
+ * for what fits in there. */
 static double disk_speed(const planning *g, const mox_cli_options *o)
 {
     mox_disk_speed speed;
     if (mox_cli_given(o, OPT_DISK)) return o->v[OPT_DISK].real * 1e9;
     if (g->plan.experts != MOX_EXPERTS_STREAM || g->plan.slot_bytes == 0) return 0.0;
     if (!g->s.dir) return 0.0; /* a shape lies on no disk */
-    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.slot_bytes, &speed) ? speed.bytes_per_s : 0.0;
+    return mox_cli_disk_speed(g->s.model, g->s.dir, g->plan.experts_bytes, &speed) && speed.direct ? speed.bytes_per_s : 0.0;
 }
 
 static int predict(planning *g, const mox_cli_options *o)
@@ -155,7 +161,7 @@ static void print_page(const planning *g)
     for (int i = 0; i < N_ROUTINGS; i++)
         mox_cli_putf("%-14s %8.1f%% %s %s\n", routings[i].name, 100.0 * g->speeds[i].hit_rate,
                      rate_text(g->speeds[i].decode_per_s, decode), rate_text(g->speeds[i].prefill_per_s, prefill));
-    mox_cli_putf("at most, with memory of %.1f GB/s, %.0f GMAC/s and ", g->machine.read_bytes_per_s / 1e9,
+    mox_cli_putf("estimated from memory of %.1f GB/s, %.0f GMAC/s and ", g->machine.read_bytes_per_s / 1e9,
                  g->machine.macs_per_s / 1e9);
     if (g->machine.disk_bytes_per_s > 0.0) mox_cli_putf("a disk of %.2f GB/s\n", g->machine.disk_bytes_per_s / 1e9);
     else mox_cli_putf("a disk that was not measured\n");

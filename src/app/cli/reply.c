@@ -9,6 +9,7 @@
 #include "app/cli/stop.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/machine.h"
 
 /* ---- the prompt ------------------------------------------------------------------------------- */
 
@@ -94,6 +95,8 @@ static mox_status begin_turn(const mox_cli_session *s, const mox_cli_settings *s
         .n_stops = settings->n_stops,
         .on_part = sink->on_part,
         .on_part_user = sink->user,
+        .grammar = settings->grammar,
+        .trie = settings->trie,
     };
     MOX_TRY(mox_turn_create(turn, s->model, s->tokenizer, prompt->chat, &opts, err));
     for (int64_t i = 0; i < prompt->tokens.n; i++) mox_turn_accept(*turn, prompt->tokens.ids[i]);
@@ -122,6 +125,7 @@ int mox_cli_reply(mox_cli_session *s, const mox_cli_settings *settings, const mo
     stats->generate_s = mox_clock_now() - started - stats->prompt_s;
     mox_context_get_expert_stats(s->context, &stats->experts);
     stats->experts = mox_cli_experts_since(&stats->experts, &before);
+    stats->own_bytes = mox_machine_own("");
     if (*turn) {
         (void)mox_turn_tokens(*turn, &stats->n_reply);
         stats->n_thinking = mox_turn_thinking_tokens(*turn);

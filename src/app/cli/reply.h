@@ -28,6 +28,7 @@ typedef struct mox_cli_stats {
     uint64_t seed;
     double prompt_s, first_token_s, generate_s;
     mox_expert_stats experts; /* of this reply */
+    int64_t own_bytes;        /* of memory that the process had at its end, files that it maps left out */
 } mox_cli_stats;
 
 typedef struct mox_cli_sink {

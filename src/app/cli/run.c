@@ -6,6 +6,7 @@
  * said so far stays on standard output. */
 #include "app/cli/commands.h"
 #include "app/cli/conversation.h"
+#include "app/cli/form.h"
 #include "app/cli/input.h"
 #include "app/cli/message.h"
 #include "app/cli/output.h"
@@ -173,19 +174,24 @@ typedef struct run_state {
     mox_cli_conversation conversation;
     mox_cli_prompt raw;
     mox_cli_settings settings;
+    mox_cli_form form;
     mox_turn *turn;
 } run_state;
 
 static int prepare(run_state *r, const mox_cli_options *o)
 {
     int code = mox_cli_session_find(&r->session, o);
+    if (code == EXIT_OK) code = mox_cli_form_read(&r->form, o);
     if (code == EXIT_OK && !o->v[OPT_RAW].on) code = mox_cli_conversation_begin(&r->conversation, o);
     if (code == EXIT_OK && !o->v[OPT_RAW].on) code = read_messages(&r->conversation, o);
     if (code == EXIT_OK) code = mox_cli_session_open_tokenizer(&r->session);
+    if (code == EXIT_OK) code = mox_cli_form_bind(&r->form, r->session.tokenizer);
     if (code == EXIT_OK && o->v[OPT_RAW].on) code = encode_raw(&r->session, o, &r->raw.tokens);
     if (code == EXIT_OK && !o->v[OPT_RAW].on) code = mox_cli_session_open_chat(&r->session, o);
     if (code == EXIT_OK) code = mox_cli_session_open_model(&r->session, o);
     if (code == EXIT_OK && !mox_cli_settings_read(&r->settings, o, r->session.model)) code = EXIT_USAGE;
+    r->settings.grammar = r->form.grammar;
+    r->settings.trie = r->form.trie;
     if (code == EXIT_OK) code = mox_cli_session_open_context(&r->session, o, 0);
     return code;
 }
@@ -211,7 +217,7 @@ static int reply(run_state *r, const mox_cli_options *o, double load_s)
 
 int mox_cli_run(const mox_cli_options *o)
 {
-    run_state r = {0};
+    run_state r = {.session.keep_heat = true};
     if (!check_options(o)) return EXIT_USAGE;
     const double start = mox_clock_now();
     int code = prepare(&r, o);
@@ -219,6 +225,6 @@ int mox_cli_run(const mox_cli_options *o)
     mox_turn_destroy(&r.turn);
     mox_tokens_free(&r.raw.tokens);
     mox_cli_conversation_free(&r.conversation);
-    mox_cli_session_close(&r.session);
-    return code;
+    mox_cli_form_close(&r.form);
+    return mox_cli_session_end(&r.session, code);
 }

@@ -129,9 +129,11 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .pin = o->v[OPT_PIN].on,
         .exact = o->v[OPT_EXACT].on,
         .fast = o->v[OPT_FAST].on,
+        .deterministic = o->v[OPT_DETERMINISTIC].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
         .isa = o->v[OPT_ISA].text,
-        .n_readers = (int32_t)o->v[OPT_READERS].number,
+        .expert_policy = o->v[OPT_EXPERT_POLICY].text,
+        .no_prefetch = strcmp(o->v[OPT_PREFETCH].text, "off") == 0,
         .warn = warn,
         .warn_user = (void *)(uintptr_t)o,
     };
@@ -142,7 +144,9 @@ int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, i
 {
     mox_context_opts opts;
     if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
-    const int code = mox_cli_memory_settle(s, o, &opts, NULL, 0);
+    int code = mox_cli_session_trace(s, o, &opts);
+    if (s->keep_heat) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model, o->v[OPT_QUIET].on);
+    if (code == EXIT_OK) code = mox_cli_memory_settle(s, o, &opts, NULL, 0);
     return code == EXIT_OK ? mox_cli_session_make_context(s, &opts) : code;
 }
 
@@ -155,8 +159,27 @@ int mox_cli_session_make_context(mox_cli_session *s, const mox_context_opts *opt
     return EXIT_OK;
 }
 
+int mox_cli_session_trace(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *opts)
+{
+    const char *path = o->v[OPT_TRACE].text;
+    if (!path) return EXIT_OK;
+    const int code = mox_cli_trace_begin(&s->trace, path, s->model);
+    opts->trace = mox_cli_trace_line;
+    opts->trace_user = s->trace;
+    return code;
+}
+
+int mox_cli_session_end(mox_cli_session *s, int code)
+{
+    code = mox_cli_trace_end(&s->trace, s->context, code);
+    mox_cli_heat_save(&s->heat, s->context);
+    mox_cli_session_close(s);
+    return code;
+}
+
 void mox_cli_session_close(mox_cli_session *s)
 {
+    mox_cli_heat_close(&s->heat);
     mox_seq_destroy(&s->seq);
     mox_context_destroy(&s->context);
     mox_chat_close(&s->chat);

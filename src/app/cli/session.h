@@ -4,7 +4,9 @@
 #ifndef MOX_APP_CLI_SESSION_H
 #define MOX_APP_CLI_SESSION_H
 
+#include "app/cli/heat.h"
 #include "app/cli/options.h"
+#include "app/cli/trace.h"
 #include "moxie.h"
 #include "moxie/chat.h"
 #include "moxie/text.h"
@@ -18,6 +20,9 @@ typedef struct mox_cli_session {
     mox_chat *chat;
     mox_context *context;
     mox_seq *seq;
+    mox_cli_trace *trace; /* NULL: none is written */
+    bool keep_heat;       /* set by commands that begin with the experts which their last runs used */
+    mox_cli_heat heat;
 } mox_cli_session;
 
 /* The folder of the demo model (mox_free), or NULL. */
@@ -35,6 +40,11 @@ int mox_cli_session_open_chat(mox_cli_session *s, const mox_cli_options *o);
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx);
 /* Its second half: with settings whose memory is settled. */
 int mox_cli_session_make_context(mox_cli_session *s, const mox_context_opts *opts);
+/* With --trace, what a context of these settings is asked for goes to the file.  Before the memory is settled. */
+int mox_cli_session_trace(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *opts);
+/* After the last step: completes what is kept of the run in files, or drops it when the run failed (code), and
+ * closes; returns the exit code. */
+int mox_cli_session_end(mox_cli_session *s, int code);
 void mox_cli_session_close(mox_cli_session *s);
 
 /* The options' settings for a context, but for what depends on the memory; false, and said,

@@ -15,6 +15,8 @@ typedef struct mox_cli_settings {
     int64_t think_budget; /* -1: no limit */
     const char *const *stops;
     int32_t n_stops;
+    const struct mox_grammar *grammar; /* what replies are held to; NULL: nothing */
+    const struct mox_token_trie *trie;
 } mox_cli_settings;
 
 /* False, and said, when the options contradict each other. */

@@ -16,6 +16,8 @@ static double rate(int64_t n, double seconds) { return n > 0 && seconds > 0.0 ? 
 /* The first token comes with the prompt, so one less was computed afterwards. */
 static double generate_rate(const mox_cli_stats *s) { return rate(s->n_reply - 1, s->generate_s); }
 
+static int64_t tokens_computed(const mox_cli_stats *s) { return s->n_computed + s->n_reply - (s->n_reply > 0); }
+
 /* As many as mean something. */
 static int rate_digits(double x) { return x < 100.0 ? 1 : 0; }
 static int second_digits(double x) { return x < 1.0 ? 2 : 1; }
@@ -70,7 +72,7 @@ void mox_cli_stats_line(const mox_cli_stats *s, int columns, char out[MOX_CLI_ST
 {
     char experts[MOX_CLI_DESCRIPTION];
     wording(s, 0, out);
-    mox_cli_describe_experts(&s->experts, s->n_computed + s->n_reply - (s->n_reply > 0), experts);
+    mox_cli_describe_experts(&s->experts, tokens_computed(s), s->own_bytes, experts);
     if ((int)(strlen(out) + strlen(experts)) < columns) {
         (void)snprintf(out + strlen(out), MOX_CLI_STATS_BYTES - strlen(out), "%s", experts);
         return;
@@ -121,8 +123,8 @@ void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
         mox_cli_putf("%s\"%s\": ", i == 0 ? "" : ", ", timings[i].name);
         mox_cli_put_json_real(timings[i].value);
     }
-    mox_cli_putf("}");
-    if (s->experts.n_slots > 0) mox_cli_put_experts_json(&s->experts);
+    mox_cli_putf("}, \"rss_anon_bytes\": %lld", (long long)s->own_bytes);
+    if (s->experts.n_slots > 0) mox_cli_put_experts_json(&s->experts, tokens_computed(s));
 }
 
 void mox_cli_stats_add(mox_cli_stats *sum, const mox_cli_stats *s)
@@ -133,4 +135,6 @@ void mox_cli_stats_add(mox_cli_stats *sum, const mox_cli_stats *s)
     sum->n_reply += s->n_reply;
     sum->prompt_s += s->prompt_s;
     sum->generate_s += s->generate_s;
+    mox_cli_experts_add(&sum->experts, &s->experts);
+    sum->own_bytes = s->own_bytes;
 }

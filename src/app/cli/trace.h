@@ -7,7 +7,6 @@
 
 enum { MOX_CLI_TRACE_BUFFER = 1 << 16 };
 
-/* Begins as {.out = MOX_OUT_CLOSED}. */
 typedef struct mox_cli_trace {
     mox_out out;
     mox_status status; /* of the first write that failed */
@@ -17,11 +16,11 @@ typedef struct mox_cli_trace {
 } mox_cli_trace;
 
 /* EXIT_OK, or the exit code after saying what is wrong. */
-int mox_cli_trace_begin(mox_cli_trace *t, const char *path, const mox_model *m);
+int mox_cli_trace_begin(mox_cli_trace **out, const char *path, const mox_model *m);
 /* Fits mox_context_opts.trace. */
-void mox_cli_trace_layer(void *trace, int32_t layer, const int32_t *ids, int64_t n);
-/* Ends the file, if one was begun: complete when all went well (code), gone otherwise; returns
- * the exit code. */
-int mox_cli_trace_end(mox_cli_trace *t, int code);
+void mox_cli_trace_line(void *trace, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n);
+/* Ends the file, if one was begun: complete, with what the context counted, when all went well (code), gone
+ * otherwise; returns the exit code. */
+int mox_cli_trace_end(mox_cli_trace **t, const mox_context *c, int code);
 
 #endif

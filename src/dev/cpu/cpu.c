@@ -21,7 +21,7 @@ static void cpu_close(mox_dev *d)
 }
 
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
-                            mox_err *err)
+                            bool deterministic, mox_err *err)
 {
     *out = NULL;
     const int level = mox_isa_find(isa);
@@ -36,6 +36,7 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
     mox_kern_init(&c->kern, level);
     c->exec.kern = &c->kern;
     c->exec.precision = precision;
+    c->exec.deterministic = deterministic;
     c->dev.name = "cpu";
     c->dev.level = mox_isa_name(level);
     c->dev.n_threads = mox_pool_size(c->exec.pool);

@@ -65,6 +65,7 @@ mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
 {
     const mox_exec *e = &((mox_dev_cpu *)d)->exec;
     mox_status status = MOX_OK;
+    if (a->guess) a->source->ahead(a->source, a->layer + 1, a->guess, a->n * a->guess_k);
     for (;;) {
         if (mox_cancelled(a->cancel)) {
             status = mox_fail(err, MOX_E_CANCELLED, "cancelled");

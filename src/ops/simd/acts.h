@@ -13,7 +13,8 @@
  *           by the place of the code in its word, 16^j (16^6 for the last, see rows.h)
  *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
  *           for the tile kernels; f32: [column][token]
- * A group of n tokens is in rows when n <= FEW_MAX, else in blocks of even size. */
+ * A group of n tokens is in rows when n <= FEW_MAX, else in blocks of even size; always in
+ * blocks when results must not depend on n (deterministic). */
 #ifndef MOX_OPS_SIMD_ACTS_H
 #define MOX_OPS_SIMD_ACTS_H
 
@@ -59,6 +60,9 @@ static inline bool same_plan(const act_plan *a, const act_plan *b)
 }
 
 /* ---- where things are ---- */
+
+/* Whether n tokens are multiplied as dot products, and not as tiles. */
+static inline bool are_few(int64_t n, bool deterministic) { return n <= FEW_MAX && !deterministic; }
 
 typedef struct block {
     int64_t first, n; /* tokens of the group */
@@ -200,13 +204,13 @@ static void prepare_f32_block(const act_plan *p, const float *const *x, uint8_t 
         for (int64_t i = i0; i < i1; i++) out[c * n + i] = x[i][c];
 }
 
-/* Tokens [begin, end) of a group of n whose activations begin at base; token i is row
- * rows[i] (or i) of x. */
+/* Tokens [begin, end) of a group of n, few or not, whose activations begin at base; token i is
+ * row rows[i] (or i) of x. */
 static void prepare_tokens(const act_plan *p, const float *x, int64_t x_stride, const int32_t *rows, uint8_t *base, int64_t n,
-                           int64_t begin, int64_t end)
+                           bool few, int64_t begin, int64_t end)
 {
     while (begin < end) {
-        if (n <= FEW_MAX) {
+        if (few) {
             const float *row = x + (rows ? rows[begin] : begin) * x_stride;
             uint8_t *token = base + begin * p->token_bytes;
             if (p->integer) prepare_int_row(p, row, token);

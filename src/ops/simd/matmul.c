@@ -23,6 +23,7 @@ typedef struct product {
     act_plan p;
     const uint8_t *acts;
     int64_t n;
+    bool few; /* are_few: which arrangement acts is in */
 } product;
 
 /* ---- few tokens ---- */
@@ -270,7 +271,7 @@ static void write_rows(const target *to, int64_t row, const float *values, int64
 
 static void product_rows(const product *x, const target *to, int64_t begin, int64_t end)
 {
-    if (x->n <= FEW_MAX) {
+    if (x->few) {
         float out[ROW_CHUNK * FEW_MAX];
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
@@ -309,7 +310,7 @@ static void swiglu(float *gate, const float *up, int64_t n)
 
 static void gate_up_rows(const product *gate, const product *up, const target *to, int64_t begin, int64_t end)
 {
-    if (gate->n <= FEW_MAX) {
+    if (gate->few) {
         float g[ROW_CHUNK * FEW_MAX], u[ROW_CHUNK * FEW_MAX];
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
@@ -343,12 +344,13 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
 void MOX_AT(mox_matmul_prepare)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
     const act_plan p = plan_acts(&a->w.layout, a->w.cols, a->precision);
-    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, begin, end);
+    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(a->n, a->deterministic), begin, end);
 }
 
 void MOX_AT(mox_matmul)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
-    const product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n};
+    const product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n,
+                       .few = are_few(a->n, a->deterministic)};
     const target to = {.y = a->y, .stride = a->y_stride, .bias = &a->bias};
     product_rows(&x, &to, begin, end);
 }
@@ -361,36 +363,39 @@ static uint8_t *group_acts(void *scratch, int64_t first, int64_t cols)
 
 /* Prepares pairs [begin, end) for the first matrix of their groups. */
 static void prepare_pairs(const mox_mat *w, int64_t n_groups, const int64_t *offsets, const int32_t *x_row, const float *x,
-                          int64_t x_stride, mox_precision precision, void *scratch, int64_t begin, int64_t end)
+                          int64_t x_stride, mox_precision precision, bool deterministic, void *scratch, int64_t begin, int64_t end)
 {
     int64_t g = 0;
     for (int64_t pair = begin; pair < end;) {
         while (g + 1 < n_groups && pair >= offsets[g + 1]) g++;
-        const int64_t first = offsets[g], stop = end < offsets[g + 1] ? end : offsets[g + 1];
+        const int64_t first = offsets[g], n = offsets[g + 1] - first, stop = end < offsets[g + 1] ? end : offsets[g + 1];
         const act_plan p = plan_acts(&w[g].layout, w[g].cols, precision);
         prepare_tokens(&p, x_row ? x : x + first * x_stride, x_stride, x_row ? x_row + first : NULL,
-                       group_acts(scratch, first, w[g].cols), offsets[g + 1] - first, pair - first, stop - first);
+                       group_acts(scratch, first, w[g].cols), n, are_few(n, deterministic), pair - first, stop - first);
         pair = stop;
     }
 }
 
 void MOX_AT(mox_matmul_grouped_prepare)(const mox_matmul_grouped_args *a, int64_t begin, int64_t end)
 {
-    prepare_pairs(a->w, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->scratch, begin, end);
+    prepare_pairs(a->w, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->deterministic, a->scratch,
+                  begin, end);
 }
 
 void MOX_AT(mox_gate_up_swiglu_prepare)(const mox_gate_up_swiglu_args *a, int64_t begin, int64_t end)
 {
-    prepare_pairs(a->gate, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->scratch, begin, end);
+    prepare_pairs(a->gate, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->deterministic, a->scratch,
+                  begin, end);
 }
 
 void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin, int64_t end)
 {
     const int64_t rows = a->w[0].rows;
     while (begin < end) {
-        const int64_t g = begin / rows, first = a->offsets[g], stop = end < (g + 1) * rows ? end : (g + 1) * rows;
+        const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
+        const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
         const product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
-                           .acts = group_acts(a->scratch, first, a->w[g].cols), .n = a->offsets[g + 1] - first};
+                           .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n, .few = are_few(n, a->deterministic)};
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (x.n > 0) product_rows(&x, &to, begin - g * rows, stop - g * rows);
@@ -402,12 +407,13 @@ void MOX_AT(mox_gate_up_swiglu)(const mox_gate_up_swiglu_args *a, int64_t begin,
 {
     const int64_t rows = a->gate[0].rows;
     while (begin < end) {
-        const int64_t g = begin / rows, first = a->offsets[g], stop = end < (g + 1) * rows ? end : (g + 1) * rows;
+        const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
+        const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
         const uint8_t *acts = group_acts(a->scratch, first, a->gate[g].cols);
         const product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision),
-                              .acts = acts, .n = a->offsets[g + 1] - first};
+                              .acts = acts, .n = n, .few = are_few(n, a->deterministic)};
         const product up = {.m = &a->up[g], .p = plan_acts(&a->up[g].layout, a->up[g].cols, a->precision), .acts = acts,
-                            .n = gate.n};
+                            .n = n, .few = gate.few};
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (gate.n > 0 && same_plan(&gate.p, &up.p)) gate_up_rows(&gate, &up, &to, begin - g * rows, stop - g * rows);

@@ -29,6 +29,7 @@ typedef struct head_product {
     const float *x;
     float *y;
     int64_t n, x_stride, y_stride;
+    bool many; /* whatever n is */
 } head_product;
 
 /* ---- many tokens ---- */
@@ -125,11 +126,11 @@ static void multiply_columns(const head_product *h, int64_t begin, int64_t end)
 {
     const act_plan p = plan_acts(&h->w.layout, h->w.cols, MOX_PRECISION_EXACT);
     _Alignas(64) uint8_t acts[ACT_BYTES];
-    if (h->n > PASS || h->n * p.token_bytes > ACT_BYTES) {
+    if (h->many || h->n > PASS || h->n * p.token_bytes > ACT_BYTES) {
         many_tokens(h, begin, end);
         return;
     }
-    prepare_tokens(&p, h->x, h->x_stride, NULL, acts, h->n, 0, h->n);
+    prepare_tokens(&p, h->x, h->x_stride, NULL, acts, h->n, true, 0, h->n);
     few_tokens(h, &p, acts, begin, end);
 }
 
@@ -176,10 +177,10 @@ void MOX_AT(mox_mla_q_absorb)(const mox_mla_q_absorb_args *a, int64_t begin, int
     for (int64_t h = begin; h < end; h++) {
         const head_product p = {.w = mox_mat_rows(&a->w, h * a->head_rows, a->by_rank ? a->rank : a->nope),
                                 .by_rows = !a->by_rank, .depth = a->nope, .x = a->q_nope + h * a->nope, .y = a->out + h * a->rank, .n = a->n,
-                                .x_stride = a->heads * a->nope, .y_stride = a->heads * a->rank};
+                                .x_stride = a->heads * a->nope, .y_stride = a->heads * a->rank, .many = a->deterministic};
         if (a->by_rank) {
             multiply_columns(&p, 0, a->rank);
-        } else if (nibbles && a->n <= ABSORB_FEW) {
+        } else if (nibbles && a->n <= ABSORB_FEW && !p.many) {
             const uint8_t *next = p.w.w + a->head_rows * (a->rank / 2);
             for (int64_t t = 0; t < a->n; t++) absorb_nibbles(&p.w, a->nope, p.x + t * p.x_stride, next, p.y + t * p.y_stride);
         } else {
@@ -195,7 +196,7 @@ void MOX_AT(mox_mla_out)(const mox_mla_out_args *a, int64_t begin, int64_t end)
         const int64_t h = begin / a->v_dim, stop = mox_min_i64(end, (h + 1) * a->v_dim);
         const head_product p = {.w = mox_mat_rows(&a->w, h * a->head_rows + a->row0, a->v_dim), .depth = a->rank,
                                 .x = a->ctx + h * a->rank, .y = a->out + h * a->v_dim, .n = a->n, .x_stride = a->heads * a->rank,
-                                .y_stride = a->heads * a->v_dim};
+                                .y_stride = a->heads * a->v_dim, .many = a->deterministic};
         multiply_columns(&p, begin - h * a->v_dim, stop - h * a->v_dim);
         begin = stop;
     }

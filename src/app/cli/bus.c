@@ -1,0 +1,88 @@
+/* app/cli/bus.c -- see bus.h.
+ *
+ * A read of mapped memory cannot return an error, so the system sends SIGBUS.  The handler looks
+ * its address up in the list of mappings; it calls nothing but what signal handlers may call. */
+#include "app/cli/bus.h"
+
+#include "app/cli/commands.h"
+#include "app/cli/tty.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_ROOM = 4096 };
+
+static uintptr_t read_hex(const char **text)
+{
+    uintptr_t n = 0;
+    for (;; ++*text) {
+        const char c = **text;
+        if (c >= '0' && c <= '9') n = 16 * n + (uintptr_t)(c - '0');
+        else if (c >= 'a' && c <= 'f') n = 16 * n + (uintptr_t)(c - 'a' + 10);
+        else return n;
+    }
+}
+
+/* A line "7f1c2000-7f1c9000 r--p 0 08:01 99   /a/model.safetensors": its path when the address is inside, else NULL. */
+static const char *path_in_line(const char *line, uintptr_t address)
+{
+    const uintptr_t begin = read_hex(&line);
+    if (*line++ != '-' || address < begin || address >= read_hex(&line)) return NULL;
+    return strchr(line, '/');
+}
+
+/* The file that is mapped at the address; NULL when none is. */
+static const char *find_file(uintptr_t address, char line[LINE_ROOM])
+{
+    const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    const char *found = NULL;
+    char block[512];
+    size_t n_line = 0;
+    for (ssize_t n; fd >= 0 && !found && (n = read(fd, block, sizeof block)) > 0;) {
+        for (ssize_t i = 0; i < n && !found; i++) {
+            if (block[i] != '\n') {
+                if (n_line < LINE_ROOM - 1) line[n_line++] = block[i];
+                continue;
+            }
+            line[n_line] = '\0';
+            n_line = 0;
+            found = path_in_line(line, address);
+        }
+    }
+    if (fd >= 0) close(fd);
+    return found;
+}
+
+static void tell(const char *text)
+{
+    const ssize_t n = write(STDERR_FILENO, text, strlen(text));
+    (void)n; /* there is nobody else to tell */
+}
+
+static void on_bus(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    char line[LINE_ROOM];
+    const char *path = info->si_code > 0 ? find_file((uintptr_t)info->si_addr, line) : NULL;
+    if (!path) { /* not ours: as without this handler */
+        (void)signal(number, SIG_DFL);
+        if (info->si_code <= 0) (void)raise(number);
+        return;
+    }
+    tell("moxie: ");
+    tell(path);
+    tell(": was cut short or could not be read while running; restore the file\n");
+    mox_cli_tty_restore();
+    _exit(EXIT_IO);
+}
+
+void mox_cli_bus_catch(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGBUS, &action, NULL);
+}

@@ -1,0 +1,398 @@
+/* app/server/answer.c -- see answer.h.
+ *
+ * Three threads meet here: a worker that reads and submits, the scheduler's that tells events,
+ * and whoever sees the client leave.  A request that cannot be submitted fails the answer; the
+ * last of its open choices ends it.
+ *
+ * I1  n_open counts choices that were or will be submitted and have not had their last event;
+ *     who brings it to 0 finishes the answer and lets go of the call. */
+#include "app/server/answer.h"
+
+#include "app/server/structure.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <string.h>
+#include <time.h>
+
+static const double ping_every_s = 15.0;
+
+/* ---- life ------------------------------------------------------------------------------------------- */
+
+static void release(void *user)
+{
+    mox_answer *a = user;
+    for (int i = 0; i < MOX_CHOICES; i++) {
+        mox_put_deinit(&a->choices[i].json);
+        mox_put_deinit(&a->choices[i].pending);
+        mox_buffer_deinit(&a->choices[i].records);
+    }
+    mox_ask_deinit(&a->ask);
+    mox_asked_deinit(&a->asked);
+    mox_put_deinit(&a->out);
+    pthread_mutex_destroy(&a->lock);
+    mox_free(a);
+}
+
+static void cancel_all(mox_answer *a)
+{
+    uint64_t ids[MOX_CHOICES];
+    pthread_mutex_lock(&a->lock);
+    a->gone = true;
+    for (int i = 0; i < MOX_CHOICES; i++) ids[i] = a->choices[i].id;
+    pthread_mutex_unlock(&a->lock);
+    for (int i = 0; i < MOX_CHOICES; i++)
+        if (ids[i]) mox_scheduler_cancel(a->server->scheduler, ids[i]);
+}
+
+static void on_gone(void *user) { cancel_all(user); }
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+void mox_answer_send(mox_answer *a)
+{
+    if (mox_put_ok(&a->out)) mox_http_send(a->call, mox_writer_text(&a->out.w), a->out.w.n);
+    else mox_http_end(a->call, false);
+    mox_put_clear(&a->out);
+}
+
+static void begin_stream(mox_answer *a)
+{
+    if (a->begun || !a->ask.stream) return;
+    a->begun = true;
+    mox_http_stream(a->call, 200, "text/event-stream; charset=utf-8", a->api->ping, ping_every_s);
+    if (a->api->begin) a->api->begin(a);
+    mox_answer_send(a);
+}
+
+/* Under the lock: the whole answer, or a stream's last pieces. */
+static void finish(mox_answer *a)
+{
+    if (a->failed) {
+        if (!a->begun) {
+            mox_problem_answer(&a->problem, a->api->vendor, a->call);
+            return;
+        }
+        if (a->api->broken) a->api->broken(a, &a->problem);
+        mox_answer_send(a);
+        mox_http_end(a->call, true);
+        return;
+    }
+    begin_stream(a);
+    a->api->end(a);
+    if (!a->ask.stream) {
+        mox_http_answer(a->call, 200, "application/json", &a->out);
+        return;
+    }
+    mox_answer_send(a);
+    mox_http_end(a->call, true);
+}
+
+/* n choices are over; whoever was the last finishes. */
+static void close_choices(mox_answer *a, int n)
+{
+    pthread_mutex_lock(&a->lock);
+    a->n_open -= n;
+    const bool last = a->n_open == 0;
+    if (last) finish(a);
+    pthread_mutex_unlock(&a->lock);
+    if (last) mox_http_release(a->call); /* a may be gone now */
+}
+
+static void fail(mox_answer *a, const mox_problem *p)
+{
+    pthread_mutex_lock(&a->lock);
+    if (!a->failed) a->problem = *p;
+    a->failed = true;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------- */
+
+static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    const double now = mox_clock_now();
+    if (a->first_token == 0.0) {
+        a->first_token = now;
+        mox_metrics_observe(&a->server->metrics, MOX_TIME_TO_FIRST_TOKEN, now - mox_http_started(a->call));
+    }
+    if (c->last_token > 0.0) mox_metrics_observe(&a->server->metrics, MOX_TIME_BETWEEN_TOKENS, now - c->last_token);
+    c->last_token = now;
+    const bool ends = e->stop == MOX_STOP_END || e->stop == MOX_STOP_CALLS; /* nobody reads that one */
+    if (a->ask.n_logprobs < 0 || ends || c->in_thinking) return;
+    const size_t stride = 1 + (size_t)a->ask.n_logprobs;
+    mox_err err;
+    if (mox_buffer_reserve(&c->records, ((size_t)c->n_records + 1) * stride, sizeof(mox_logprob), "logprobs", &err) != MOX_OK) {
+        a->out.failed = true;
+        return;
+    }
+    mox_logprob *r = (mox_logprob *)c->records.data + (size_t)c->n_records * stride;
+    r[0] = e->token;
+    for (size_t i = 1; i < stride; i++) r[i] = (int32_t)i <= e->n_top ? e->top[i - 1] : (mox_logprob){.token = -1};
+    c->n_records++;
+    if (a->begun && a->api->token) a->api->token(a, c);
+}
+
+static void tell_part(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    c->in_thinking = e->part == MOX_PART_THINKING;
+    if (!a->begun || !a->api->part || (e->call > 0 && a->ask.single_call)) return;
+    a->api->part(a, c, e);
+    mox_answer_send(a);
+}
+
+static void observe_done(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    c->stop = e->stop;
+    c->n_prompt = e->n_prompt;
+    c->n_reused = e->n_reused;
+    c->queue_s = e->queue_s;
+    c->prefill_s = e->prefill_s;
+    c->decode_s = e->decode_s;
+    if (e->turn) {
+        (void)mox_turn_tokens(e->turn, &c->n_reply);
+        c->n_thinking = mox_turn_thinking_tokens(e->turn);
+    }
+    mox_metrics_observe(&a->server->metrics, MOX_TIME_QUEUED, e->queue_s);
+    mox_metrics_observe(&a->server->metrics, MOX_TIME_PREFILL, e->prefill_s);
+    mox_metrics_observe(&a->server->metrics, MOX_TIME_DECODE, e->decode_s);
+}
+
+static void tell_done(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    observe_done(a, c, e);
+    if (e->status != MOX_OK && !a->failed) {
+        a->failed = true;
+        a->problem = mox_problem_of(e->err);
+        a->problem.status = 500;
+    } else if (e->stop == MOX_STOP_CANCELLED && !a->failed) {
+        a->failed = true; /* the client is gone, or the server's time is up */
+        a->problem = mox_problem_make(503, NULL, "the reply was cut off because the server is stopping");
+    }
+    if (a->failed) return;
+    begin_stream(a);
+    a->api->done(a, c, e);
+    if (a->ask.stream) mox_answer_send(a);
+}
+
+static void on_event(void *user, const mox_event *e)
+{
+    mox_choice *c = user;
+    mox_answer *a = c->answer;
+    pthread_mutex_lock(&a->lock);
+    if (!a->failed) begin_stream(a);
+    switch (e->kind) {
+    case MOX_EVENT_START:
+        c->n_prompt = e->n_prompt;
+        c->n_reused = e->n_reused;
+        if (e->reuse) (void)strncpy(a->reuse, e->reuse, sizeof a->reuse - 1);
+        break;
+    case MOX_EVENT_PREFILL:
+        if (!a->begun || !a->ask.progress || !a->api->progress) break;
+        a->api->progress(a, c, e);
+        mox_answer_send(a);
+        break;
+    case MOX_EVENT_PART: tell_part(a, c, e); break;
+    case MOX_EVENT_TOKEN: record_token(a, c, e); break;
+    case MOX_EVENT_DONE: tell_done(a, c, e); break;
+    }
+    const bool lost = a->failed && e->kind == MOX_EVENT_DONE;
+    pthread_mutex_unlock(&a->lock);
+    if (lost) cancel_all(a); /* nobody gets what the others would say */
+    if (e->kind == MOX_EVENT_DONE) close_choices(a, 1);
+}
+
+/* ---- submitting -------------------------------------------------------------------------------------------- */
+
+static mox_status submit(mox_answer *a, mox_choice *c, mox_err *err)
+{
+    const mox_ask *ask = &a->ask;
+    const bool plain = ask->n_prompts > 0;
+    const mox_tokens *prompt = plain ? &ask->prompts[c->prompt] : &a->asked.tokens;
+    mox_request_opts r = {
+        .prompt = prompt->ids,
+        .n_prompt = prompt->n,
+        .n_before = plain ? prompt->n : a->asked.n_before,
+        .chat = plain ? NULL : a->server->session.chat,
+        .turn = {.sampling = ask->sampling, .max_tokens = ask->max_tokens >= 0 ? ask->max_tokens : a->server->n_ctx,
+                 .think_budget = ask->think_budget, .thinking = a->asked.thinking,
+                 .tools = {ask->tools.w.n ? mox_writer_text(&ask->tools.w) : NULL, ask->tools.w.n},
+                 .call_seed = mox_cli_random(), .stops = (const char *const *)ask->stops, .n_stops = ask->n_stops,
+                 .grammar = ask->grammar, .trie = a->server->trie},
+        .n_logprobs = ask->n_logprobs,
+        .no_reuse = ask->no_reuse,
+        .on_event = on_event,
+        .user = c,
+    };
+    r.turn.sampling.seed = ask->fixed_seed ? ask->sampling.seed + (uint64_t)c->index : mox_cli_random();
+    uint64_t id = 0;
+    MOX_TRY(mox_scheduler_submit(a->server->scheduler, &r, &id, err));
+    pthread_mutex_lock(&a->lock);
+    c->id = id;
+    const bool gone = a->gone;
+    pthread_mutex_unlock(&a->lock);
+    if (gone) mox_scheduler_cancel(a->server->scheduler, id);
+    return MOX_OK;
+}
+
+static bool fits(mox_answer *a, const mox_tokens *prompt)
+{
+    const int64_t n_ctx = a->server->n_ctx;
+    if (prompt->n < n_ctx && prompt->n > 0) return true;
+    if (prompt->n == 0) {
+        a->problem = mox_problem_make(400, NULL, "prompt has no tokens, and a reply needs one to follow");
+        return false;
+    }
+    a->problem = mox_problem_make(400, "context_length_exceeded",
+                                  "the prompt has %lld tokens, and a context of %lld has room for %lld and a reply; shorten it, "
+                                  "or start the server with a larger -c",
+                                  (long long)prompt->n, (long long)n_ctx, (long long)n_ctx - 1);
+    a->problem.n_prompt = prompt->n;
+    a->problem.n_ctx = n_ctx;
+    return false;
+}
+
+static bool all_fit(mox_answer *a)
+{
+    if (a->ask.n_prompts == 0) return fits(a, &a->asked.tokens);
+    for (int i = 0; i < a->ask.n_prompts; i++)
+        if (!fits(a, &a->ask.prompts[i])) return false;
+    return true;
+}
+
+/* ---- from the call ------------------------------------------------------------------------------------------- */
+
+static mox_status read_request(mox_answer *a, mox_err *err)
+{
+    mox_fields *f = mox_alloc_array(1, sizeof *f);
+    size_t n;
+    const char *body = mox_http_body(a->call, &n);
+    if (!f) return mox_fail_memory(err, sizeof *f, "a request");
+    mox_status status = mox_fields_read(f, a->api->fields, body, n, err);
+    if (status == MOX_OK) status = mox_ask_read_common(&a->ask, a->server, f, err);
+    if (status == MOX_OK) status = a->api->read(a, f, err);
+    if (status == MOX_OK) status = mox_structure_compile(&a->ask, a->server, mox_http_id(a->call), err);
+    mox_free(f);
+    MOX_TRY(status);
+    if (!mox_put_ok(&a->ask.messages) || !mox_put_ok(&a->ask.tools)) return mox_fail_memory(err, n, "a request");
+    return a->ask.n_prompts > 0 ? MOX_OK : mox_ask_render(&a->ask, a->server, &a->asked, err);
+}
+
+mox_answer *mox_answer_read(mox_server *s, mox_http_call *c, const mox_api *api)
+{
+    mox_err err;
+    mox_answer *a = mox_alloc_array(1, sizeof *a);
+    if (!a) {
+        (void)mox_fail_memory(&err, sizeof *a, "a request");
+        const mox_problem p = mox_problem_of(&err);
+        mox_problem_answer(&p, api->vendor, c);
+        return NULL;
+    }
+    *a = (mox_answer){.server = s, .call = c, .api = api, .created = (int64_t)time(NULL)};
+    pthread_mutex_init(&a->lock, NULL);
+    mox_http_attach(c, a, on_gone, release);
+    if (read_request(a, &err) == MOX_OK) {
+        if (a->asked.rewritten)
+            mox_log_note(&s->log, mox_http_id(c), "the template refuses system messages here; they became text of the user");
+        return a;
+    }
+    const mox_problem p = mox_problem_of(&err);
+    mox_problem_answer(&p, api->vendor, c);
+    return NULL;
+}
+
+void mox_answer_start(mox_server *s, mox_http_call *c, const mox_api *api)
+{
+    mox_answer *a = mox_answer_read(s, c, api);
+    mox_err err;
+    if (!a) return;
+    if (!all_fit(a)) {
+        mox_problem_answer(&a->problem, api->vendor, c);
+        return;
+    }
+    const int n_prompts = a->ask.n_prompts > 0 ? a->ask.n_prompts : 1;
+    a->n_choices = a->n_open = n_prompts * a->ask.n;
+    for (int i = 0; i < a->n_choices; i++)
+        a->choices[i] = (mox_choice){.answer = a, .index = i, .prompt = i / a->ask.n, .call = -1, .in_thinking = a->asked.thinking};
+    mox_http_keep(c);
+    for (int i = 0; i < a->n_choices; i++) {
+        if (submit(a, &a->choices[i], &err) == MOX_OK) continue;
+        const mox_problem p = mox_problem_of(&err);
+        fail(a, &p);
+        cancel_all(a);
+        close_choices(a, a->n_choices - i); /* I1: those that were never submitted */
+        return;
+    }
+    /* From here on events may have ended everything: a is only good because the caller has the call. */
+    pthread_mutex_lock(&a->lock);
+    if (!a->failed && a->n_open > 0) begin_stream(a);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- for the APIs ----------------------------------------------------------------------------------------------- */
+
+mox_usage mox_answer_usage(const mox_answer *a)
+{
+    mox_usage u = {0};
+    for (int i = 0; i < a->n_choices; i++) {
+        const mox_choice *c = &a->choices[i];
+        u.reply += c->n_reply;
+        u.thinking += c->n_thinking;
+        if (i % a->ask.n != 0) continue;
+        u.prompt += c->n_prompt;
+        u.reused += c->n_reused;
+    }
+    return u;
+}
+
+const char *mox_finish_word(mox_stop stop)
+{
+    switch (stop) {
+    case MOX_STOP_CALLS: return "tool_calls";
+    case MOX_STOP_LENGTH: return "length";
+    default: return "stop";
+    }
+}
+
+int32_t mox_answer_calls(const mox_answer *a, const mox_message *m) { return a->ask.single_call && m->n_calls > 1 ? 1 : m->n_calls; }
+
+static void put_token(mox_put *p, const mox_answer *a, const mox_logprob *l)
+{
+    size_t n = 0;
+    const char *bytes = mox_tokenizer_bytes(a->server->session.tokenizer, l->token, &n);
+    mox_putf(p, "\"token\":");
+    mox_put_json(p, bytes ? bytes : "", n);
+    mox_putf(p, ",\"logprob\":");
+    mox_put_real(p, (double)l->logprob);
+    mox_putf(p, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++) mox_putf(p, "%s%d", i > 0 ? "," : "", (unsigned char)bytes[i]);
+    mox_putf(p, "]");
+}
+
+void mox_put_logprobs(mox_put *p, const mox_answer *a, const mox_choice *c, int64_t from)
+{
+    const size_t stride = 1 + (size_t)a->ask.n_logprobs;
+    for (int64_t i = from; i < c->n_records; i++) {
+        const mox_logprob *r = (const mox_logprob *)c->records.data + (size_t)i * stride;
+        mox_putf(p, "%s{", i > from ? "," : "");
+        put_token(p, a, &r[0]);
+        mox_putf(p, ",\"top_logprobs\":[");
+        for (size_t k = 1; k < stride && r[k].token >= 0; k++) {
+            mox_putf(p, "%s{", k > 1 ? "," : "");
+            put_token(p, a, &r[k]);
+            mox_putf(p, "}");
+        }
+        mox_putf(p, "]}");
+    }
+}
+
+void mox_put_timings(mox_put *p, const mox_answer *a)
+{
+    const mox_choice *c = &a->choices[0];
+    const double prompt = (double)(c->n_prompt - c->n_reused), reply = (double)c->n_reply;
+    mox_putf(p, "\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
+                "\"predicted_n\":%lld,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
+             (long long)c->n_reused, (long long)(c->n_prompt - c->n_reused), c->prefill_s * 1e3,
+             c->prefill_s > 0.0 ? prompt / c->prefill_s : 0.0, (long long)c->n_reply, c->decode_s * 1e3,
+             c->decode_s > 0.0 ? reply / c->decode_s : 0.0);
+}

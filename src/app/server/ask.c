@@ -1,0 +1,159 @@
+/* app/server/ask.c -- see ask.h: fields to settings.  Prompts are made in prompt.c. */
+#include "app/server/ask.h"
+
+#include "app/server/server.h"
+#include "base/alloc.h"
+#include "base/json_fields.h"
+
+#include <string.h>
+
+void mox_ask_deinit(mox_ask *a)
+{
+    mox_put_deinit(&a->messages);
+    mox_put_deinit(&a->tools);
+    for (int i = 0; i < MOX_CHOICES; i++) mox_tokens_free(&a->prompts[i]);
+    for (int i = 0; i < a->n_stops; i++) mox_free(a->stops[i]);
+    mox_free(a->call_name);
+    mox_grammar_destroy(&a->grammar);
+    *a = (mox_ask){0};
+}
+
+/* ---- stop strings ------------------------------------------------------------------------------- */
+
+typedef struct stop_list {
+    mox_ask *ask;
+    const char *what;
+} stop_list;
+
+static mox_status add_stop(void *user, mox_json_span value, mox_err *err)
+{
+    stop_list *l = user;
+    if (!mox_span_is_string(value)) return mox_fail(err, MOX_E_ARG, "%s must hold strings", l->what);
+    if (l->ask->n_stops == MOX_ASK_STOPS) return mox_fail(err, MOX_E_ARG, "%s may hold %d strings at most", l->what, MOX_ASK_STOPS);
+    char *text = NULL;
+    MOX_TRY(mox_json_get_string(value, l->what, &text, NULL, err));
+    if (!*text) {
+        mox_free(text);
+        return mox_fail(err, MOX_E_ARG, "%s has an empty string, before which every reply would end", l->what);
+    }
+    l->ask->stops[l->ask->n_stops++] = text;
+    return MOX_OK;
+}
+
+static mox_status read_stops(mox_ask *a, const mox_field_value *v, const char *what, mox_err *err)
+{
+    stop_list l = {a, what};
+    if (!v->given) return MOX_OK;
+    return v->type == IS_STRING ? add_stop(&l, v->raw, err) : mox_json_each(v->raw, what, add_stop, &l, err);
+}
+
+/* ---- settings ------------------------------------------------------------------------------------- */
+
+static void take_real(float *to, const mox_field_value *v)
+{
+    if (v->given) *to = (float)v->real;
+}
+
+static void read_sampling(mox_ask *a, const mox_server *s, const mox_fields *f)
+{
+    a->sampling = s->settings.sampling;
+    a->fixed_seed = s->settings.fixed_seed;
+    take_real(&a->sampling.temperature, &f->v[FIELD_TEMPERATURE]);
+    take_real(&a->sampling.top_p, &f->v[FIELD_TOP_P]);
+    take_real(&a->sampling.min_p, &f->v[FIELD_MIN_P]);
+    take_real(&a->sampling.repeat_penalty, &f->v[FIELD_REPETITION_PENALTY]);
+    take_real(&a->sampling.repeat_penalty, &f->v[FIELD_REPEAT_PENALTY]);
+    take_real(&a->sampling.presence_penalty, &f->v[FIELD_PRESENCE_PENALTY]);
+    take_real(&a->sampling.frequency_penalty, &f->v[FIELD_FREQUENCY_PENALTY]);
+    if (f->v[FIELD_TOP_K].given) a->sampling.top_k = (int32_t)f->v[FIELD_TOP_K].number;
+    if (f->v[FIELD_SEED].given && f->v[FIELD_SEED].number >= 0) { /* -1: a new one each time */
+        a->sampling.seed = (uint64_t)f->v[FIELD_SEED].number;
+        a->fixed_seed = true;
+    }
+}
+
+/* Of several names for a number the first that was given. */
+static int64_t first_number(const mox_fields *f, int64_t otherwise, mox_field_id x, mox_field_id y, mox_field_id z)
+{
+    if (f->v[x].given) return f->v[x].number;
+    if (f->v[y].given) return f->v[y].number;
+    return f->v[z].given ? f->v[z].number : otherwise;
+}
+
+/* What would change the reply if it were ignored. */
+static mox_status refuse_unsupported(const mox_fields *f, mox_err *err)
+{
+    const mox_json_span bias = f->v[FIELD_LOGIT_BIAS].raw;
+    for (size_t i = 1; f->v[FIELD_LOGIT_BIAS].given && i + 1 < bias.n; i++)
+        if (!strchr(" \t\r\n", bias.text[i])) return mox_fail(err, MOX_E_ARG, "logit_bias is not supported; leave it out");
+    if (mox_field_on(f, FIELD_IGNORE_EOS, false)) return mox_fail(err, MOX_E_ARG, "ignore_eos is not supported; leave it out");
+    if (f->v[FIELD_SUFFIX].given && f->v[FIELD_SUFFIX].raw.n > 2) return mox_fail(err, MOX_E_ARG, "suffix is not supported; leave it out");
+    return MOX_OK;
+}
+
+static mox_status read_stream_options(mox_ask *a, const mox_fields *f, mox_err *err)
+{
+    static const char *const names[] = {"include_usage"};
+    mox_json_span v;
+    if (!f->v[FIELD_STREAM_OPTIONS].given) return MOX_OK;
+    MOX_TRY(mox_json_fields(f->v[FIELD_STREAM_OPTIONS].raw, "stream_options", names, 1, &v, err));
+    return mox_json_get_bool(v, "stream_options.include_usage", &a->usage, err);
+}
+
+mox_status mox_ask_read_common(mox_ask *a, const mox_server *s, const mox_fields *f, mox_err *err)
+{
+    char *model = NULL;
+    read_sampling(a, s, f);
+    a->max_tokens = first_number(f, s->settings.max_tokens, FIELD_MAX_COMPLETION_TOKENS, FIELD_MAX_TOKENS, FIELD_MAX_OUTPUT_TOKENS);
+    a->think = f->v[FIELD_ENABLE_THINKING].given ? (f->v[FIELD_ENABLE_THINKING].on ? MOX_THINK_ON : MOX_THINK_OFF) : s->settings.think;
+    a->think_budget = first_number(f, s->settings.think_budget, FIELD_THINKING_BUDGET, FIELD_REASONING_BUDGET, FIELD_REASONING_BUDGET);
+    a->n = f->v[FIELD_N].given ? (int)f->v[FIELD_N].number : 1;
+    a->n_logprobs = -1;
+    a->stream = mox_field_on(f, FIELD_STREAM, false);
+    a->progress = mox_field_on(f, FIELD_RETURN_PROGRESS, false);
+    a->no_reuse = !mox_field_on(f, FIELD_CACHE_PROMPT, true);
+    a->single_call = !mox_field_on(f, FIELD_PARALLEL_TOOL_CALLS, true);
+    a->no_generation_prompt = !mox_field_on(f, FIELD_GENERATION_PROMPT, true);
+    if (f->v[FIELD_TEMPLATE_KWARGS].given) a->kwargs = (mox_json_text){f->v[FIELD_TEMPLATE_KWARGS].raw.text, f->v[FIELD_TEMPLATE_KWARGS].raw.n};
+    if (f->v[FIELD_MODEL].given) {
+        MOX_TRY(mox_json_get_string(f->v[FIELD_MODEL].raw, "model", &model, NULL, err));
+        (void)strncpy(a->model, model, sizeof a->model - 1);
+        mox_free(model);
+    }
+    MOX_TRY(refuse_unsupported(f, err));
+    MOX_TRY(read_stream_options(a, f, err));
+    MOX_TRY(read_stops(a, &f->v[FIELD_STOP], "stop", err));
+    return read_stops(a, &f->v[FIELD_STOP_SEQUENCES], "stop_sequences", err);
+}
+
+/* ---- thinking --------------------------------------------------------------------------------------- */
+
+mox_status mox_ask_read_effort(mox_ask *a, mox_json_span effort, const char *what, mox_err *err)
+{
+    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    if (mox_json_is_null(effort)) return MOX_OK;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (mox_span_is(effort, words[i])) {
+            a->think = i == 0 ? MOX_THINK_OFF : a->think; /* templates know on and off alone */
+            return MOX_OK;
+        }
+    return mox_fail(err, MOX_E_ARG, "%s must be none, minimal, low, medium, high, xhigh or max", what);
+}
+
+mox_status mox_ask_read_thinking(mox_ask *a, mox_json_span thinking, mox_err *err)
+{
+    static const char *const names[] = {"type", "budget_tokens"};
+    mox_json_span v[2];
+    mox_json_token t = {.type = MOX_JSON_NUMBER};
+    if (mox_json_is_null(thinking)) return MOX_OK;
+    MOX_TRY(mox_json_fields(thinking, "thinking", names, 2, v, err));
+    if (mox_span_is(v[0], "enabled")) a->think = MOX_THINK_ON;
+    else if (mox_span_is(v[0], "disabled")) a->think = MOX_THINK_OFF;
+    else if (!mox_span_is(v[0], "adaptive")) return mox_fail(err, MOX_E_ARG, "thinking.type must be enabled, disabled or adaptive");
+    if (mox_json_is_null(v[1])) return MOX_OK;
+    t.text = v[1].text;
+    t.n = v[1].n;
+    if (!mox_json_token_int(&t, &a->think_budget) || a->think_budget < 0)
+        return mox_fail(err, MOX_E_ARG, "thinking.budget_tokens must be a whole number that is not negative");
+    return MOX_OK;
+}

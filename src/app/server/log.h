@@ -1,0 +1,36 @@
+/* app/server/log.h -- one line for each request: when, which, what came of it.
+ *
+ * Text of key=value pairs, or JSON objects.  Prompts, replies and keys are never in it. */
+#ifndef MOX_APP_SERVER_LOG_H
+#define MOX_APP_SERVER_LOG_H
+
+#include "app/server/put.h"
+
+#include <pthread.h>
+
+typedef struct mox_log {
+    pthread_mutex_t lock;
+    const char *path; /* borrowed; NULL: standard error */
+    int fd;
+    bool json, quiet;
+} mox_log;
+
+typedef struct mox_log_entry {
+    const char *id, *method, *path, *finish; /* finish NULL: it made no reply */
+    int status;
+    double seconds;
+    const char *asked_for, *reuse; /* another model; why not more was reused; may be NULL */
+    int64_t n_prompt, n_reused, n_reply;
+    double queue_s, prefill_s, decode_s, first_token_s;
+} mox_log_entry;
+
+mox_status mox_log_open(mox_log *l, const char *path, bool json, bool quiet, mox_err *err);
+/* The file anew under its name, for those who rotate logs. */
+void mox_log_reopen(mox_log *l);
+void mox_log_close(mox_log *l);
+
+void mox_log_request(mox_log *l, const mox_log_entry *e);
+/* A sentence about the server, or about a request (id may be NULL). */
+void mox_log_note(mox_log *l, const char *id, const char *sentence);
+
+#endif

@@ -1,0 +1,244 @@
+/* app/server/prompt.c -- messages to a prompt's tokens (ask.h).
+ *
+ * Beyond what mox_chat_render does: a trailing assistant message is the beginning of the reply,
+ * and a template that refuses system messages in the midst of a conversation gets them as
+ * marked text of the user. */
+#include "app/server/ask.h"
+
+#include "app/server/server.h"
+#include "app/server/structure.h"
+#include "base/alloc.h"
+#include "base/json_fields.h"
+
+#include <string.h>
+#include <time.h>
+
+/* ---- content ---------------------------------------------------------------------------------------- */
+
+typedef struct part_join {
+    mox_put *out;
+    const char *what;
+    bool any;
+} part_join;
+
+static mox_status put_string_of(mox_json_span value, const char *what, mox_put *out, mox_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    MOX_TRY(mox_json_get_string(value, what, &text, &n, err));
+    mox_put_raw(out, text ? text : "", n);
+    mox_free(text);
+    return MOX_OK;
+}
+
+static mox_status join_part(void *user, mox_json_span part, mox_err *err)
+{
+    static const char *const names[] = {"type", "text"};
+    part_join *j = user;
+    mox_json_span v[2] = {{0}, part};
+    if (!mox_span_is_string(part)) {
+        if (!mox_span_is_object(part)) return mox_fail(err, MOX_E_ARG, "%s has a part that is no object", j->what);
+        MOX_TRY(mox_json_fields(part, j->what, names, 2, v, err));
+        if (!mox_span_is(v[0], "text") && !mox_span_is(v[0], "input_text") && !mox_span_is(v[0], "output_text"))
+            return mox_fail(err, MOX_E_ARG, "%s has a part of type %.*s; this model takes text only", j->what,
+                            (int)(v[0].n < 60 ? v[0].n : 60), v[0].text ? v[0].text : "");
+        if (!mox_span_is_string(v[1])) return mox_fail(err, MOX_E_ARG, "%s has a text part without its text", j->what);
+    }
+    if (j->any) mox_put_raw(j->out, "\n", 1);
+    j->any = true;
+    return put_string_of(v[1], j->what, j->out, err);
+}
+
+mox_status mox_content_text(mox_json_span content, const char *what, mox_put *out, mox_err *err)
+{
+    part_join j = {out, what, false};
+    if (mox_json_is_null(content)) return MOX_OK;
+    if (mox_span_is_string(content)) return put_string_of(content, what, out, err);
+    if (!mox_span_is_array(content)) return mox_fail(err, MOX_E_ARG, "%s must be a string or an array of parts", what);
+    return mox_json_each(content, what, join_part, &j, err);
+}
+
+/* ---- the list of messages ------------------------------------------------------------------------------- */
+
+typedef struct message_ref {
+    mox_json_text text; /* borrowed from the array */
+    bool assistant, system, developer; /* a developer is another name of the system */
+} message_ref;
+
+typedef struct message_list {
+    mox_buffer refs; /* message_ref */
+    size_t n;
+} message_list;
+
+static mox_status add_message(void *user, const char *role, mox_json_text message, mox_err *err)
+{
+    message_list *l = user;
+    MOX_TRY(mox_buffer_reserve(&l->refs, l->n + 1, sizeof(message_ref), "messages", err));
+    ((message_ref *)l->refs.data)[l->n++] = (message_ref){
+        .text = message, .assistant = strcmp(role, "assistant") == 0,
+        .system = strcmp(role, "system") == 0 || strcmp(role, "developer") == 0, .developer = strcmp(role, "developer") == 0};
+    return MOX_OK;
+}
+
+static mox_json_span as_span(mox_json_text t) { return (mox_json_span){"messages", t.text, t.n, 0}; }
+
+/* A system message anew: under that name or in the user's words, with what note adds. */
+static mox_status write_system(mox_json_text message, bool as_user, const mox_put *note, mox_put *out, mox_err *err)
+{
+    static const char *const names[] = {"content"};
+    mox_json_span content;
+    mox_put text = {0};
+    if (as_user) mox_put_raw(&text, "<system>\n", 9);
+    mox_status status = mox_json_fields(as_span(message), "a message", names, 1, &content, err);
+    if (status == MOX_OK) status = mox_content_text(content, "content", &text, err);
+    if (as_user) mox_put_raw(&text, "\n</system>", 10);
+    if (note) mox_putf(&text, "\n\n%s", mox_writer_text(&note->w));
+    mox_putf(out, "{\"role\":\"%s\",\"content\":", as_user ? "user" : "system");
+    mox_put_json(out, mox_writer_text(&text.w), text.w.n);
+    mox_putf(out, "}");
+    if (text.failed) out->failed = true;
+    mox_put_deinit(&text);
+    return status;
+}
+
+/* messages[0, n) again, with system messages behind others in the user's words. */
+static mox_status write_list(const message_list *l, size_t n, bool rewrite, const mox_put *note, mox_put *out, mox_err *err)
+{
+    const message_ref *refs = l->refs.data;
+    bool begun = false; /* something that is no system message has come */
+    mox_putf(out, "[");
+    if (note->w.n > 0 && !refs[0].system) {
+        mox_putf(out, "{\"role\":\"system\",\"content\":");
+        mox_put_json(out, mox_writer_text(&note->w), note->w.n);
+        mox_putf(out, "},");
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) mox_putf(out, ",");
+        begun = begun || !refs[i].system;
+        const bool as_user = rewrite && refs[i].system && begun, noted = i == 0 && refs[0].system && note->w.n > 0;
+        if (as_user || noted || refs[i].developer) MOX_TRY(write_system(refs[i].text, as_user, noted ? note : NULL, out, err));
+        else mox_put_raw(out, refs[i].text.text, refs[i].text.n);
+    }
+    mox_putf(out, "]");
+    return mox_put_ok(out) && mox_put_ok(note) ? MOX_OK : mox_fail_memory(err, out->w.n, "messages");
+}
+
+static mox_status write_messages(const mox_ask *a, const message_list *l, size_t n, bool rewrite, mox_put *out, mox_err *err)
+{
+    mox_put note = {0};
+    mox_structure_put_note(a, &note);
+    const mox_status status = write_list(l, n, rewrite, &note, out, err);
+    mox_put_deinit(&note);
+    return status;
+}
+
+static bool has_late_system(const message_list *l)
+{
+    const message_ref *refs = l->refs.data;
+    bool begun = false;
+    for (size_t i = 0; i < l->n; i++) {
+        if (refs[i].system && begun) return true;
+        begun = begun || !refs[i].system;
+    }
+    return false;
+}
+
+/* ---- rendering ---------------------------------------------------------------------------------------------- */
+
+/* What the library calls kwargs has a longer name in requests. */
+static void name_kwargs(mox_err *err)
+{
+    const mox_err e = *err;
+    if (strncmp(e.msg, "kwargs", 6) == 0) (void)mox_fail(err, e.status, "chat_template_%.450s", e.msg);
+}
+
+static mox_status render_once(const mox_ask *a, const mox_server *s, const message_list *l, size_t n, bool rewrite, bool begun_reply,
+                              mox_prompt *out, mox_err *err)
+{
+    mox_put messages = {0};
+    const time_t now = time(NULL);
+    struct tm local;
+    mox_status status = write_messages(a, l, n, rewrite, &messages, err);
+    if (status == MOX_OK) {
+        const mox_chat_request r = {
+            .messages = {mox_writer_text(&messages.w), messages.w.n},
+            .tools = {a->tools.w.n ? mox_writer_text(&a->tools.w) : NULL, a->tools.w.n},
+            .kwargs = a->kwargs,
+            .think = begun_reply ? MOX_THINK_OFF : a->think, /* what was begun is no thought */
+            .no_generation_prompt = a->no_generation_prompt && !begun_reply,
+            .unix_time_s = now,
+            .utc_offset_s = localtime_r(&now, &local) ? (int32_t)local.tm_gmtoff : 0,
+        };
+        status = mox_chat_render(s->session.chat, &r, out, err);
+        if (status != MOX_OK) name_kwargs(err);
+    }
+    mox_put_deinit(&messages);
+    return status;
+}
+
+/* The prompt goes on with the text that the client began the reply with. */
+static mox_status append_beginning(mox_prompt *p, const char *text, size_t n, mox_err *err)
+{
+    if (n == 0) return MOX_OK;
+    char *longer = mox_realloc_array(p->text, p->n + n + 1, 1);
+    if (longer) p->text = longer;
+    mox_text_span *spans = longer ? mox_realloc_array(p->plain, p->n_plain + 1, sizeof *spans) : NULL;
+    if (!spans) return mox_fail_memory(err, p->n + n, "a prompt");
+    p->plain = spans;
+    memcpy(p->text + p->n, text, n);
+    spans[p->n_plain++] = (mox_text_span){p->n, p->n + n};
+    p->n += n;
+    p->text[p->n] = '\0';
+    return MOX_OK;
+}
+
+/* The text of a last message that is the beginning of the reply. */
+static mox_status read_beginning(const message_list *l, mox_put *out, bool *begun, mox_err *err)
+{
+    static const char *const names[] = {"content", "tool_calls"};
+    const message_ref *refs = l->refs.data;
+    mox_json_span v[2];
+    *begun = l->n > 0 && refs[l->n - 1].assistant;
+    if (!*begun) return MOX_OK;
+    if (l->n == 1) return mox_fail(err, MOX_E_ARG, "messages has an assistant message alone; there is nothing to answer");
+    if (refs[l->n - 2].assistant) return mox_fail(err, MOX_E_ARG, "messages ends in two assistant messages; only the last can be continued");
+    MOX_TRY(mox_json_fields(as_span(refs[l->n - 1].text), "a message", names, 2, v, err));
+    if (mox_span_is_array(v[1]) && v[1].n > 2)
+        return mox_fail(err, MOX_E_ARG, "messages ends in tool calls; their results must follow, as messages of role tool");
+    return mox_content_text(v[0], "content", out, err);
+}
+
+static mox_status render(const mox_ask *a, const mox_server *s, const message_list *l, mox_asked *out, mox_err *err)
+{
+    mox_put beginning = {0};
+    bool begun = false;
+    mox_status status = read_beginning(l, &beginning, &begun, err);
+    const size_t n = l->n - (begun ? 1 : 0);
+    if (status == MOX_OK) status = render_once(a, s, l, n, false, begun, &out->prompt, err);
+    if (status == MOX_E_REFUSED && has_late_system(l)) {
+        out->rewritten = true;
+        status = render_once(a, s, l, n, true, begun, &out->prompt, err);
+    }
+    if (status == MOX_OK) status = append_beginning(&out->prompt, mox_writer_text(&beginning.w), beginning.w.n, err);
+    mox_put_deinit(&beginning);
+    return status;
+}
+
+mox_status mox_ask_render(const mox_ask *a, const mox_server *s, mox_asked *out, mox_err *err)
+{
+    message_list l = {0};
+    if (!s->session.chat) return mox_fail(err, MOX_E_ARG, "messages: this model has no chat template; use /v1/completions, or start the server with --template");
+    mox_status status = mox_messages_each("messages", (mox_json_text){mox_writer_text(&a->messages.w), a->messages.w.n}, add_message, &l, err);
+    if (status == MOX_OK && l.n == 0) status = mox_fail(err, MOX_E_ARG, "messages is empty: there is nothing to answer");
+    if (status == MOX_OK) status = render(a, s, &l, out, err);
+    mox_buffer_deinit(&l.refs);
+    MOX_TRY(status);
+    out->thinking = out->prompt.thinking;
+    return mox_prompt_encode(s->session.tokenizer, &out->prompt, NULL, 0, &out->tokens, &out->n_before, err);
+}
+
+void mox_asked_deinit(mox_asked *p)
+{
+    mox_tokens_free(&p->tokens);
+    mox_prompt_free(&p->prompt);
+}

@@ -1,0 +1,127 @@
+/* store.js -- conversations kept in this browser, in IndexedDB.
+ *
+ * Two stores: `heads` { id, title, updated } for the list and `bodies` with whole conversations,
+ * so that opening the page reads little.  At most KEPT_MAX conversations stay; the oldest go.
+ * Where a browser refuses storage everything still works until the tab closes, and `lasting`
+ * is false.  Other tabs are told of changes by a BroadcastChannel.
+ */
+
+const KEPT_MAX = 1000;
+
+const wait = (request) =>
+    new Promise((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+    });
+
+export class Store {
+    lasting = true;
+
+    static async open() {
+        const store = new Store();
+        try {
+            const request = indexedDB.open('moxie', 1);
+            request.onupgradeneeded = () => {
+                request.result.createObjectStore('heads', { keyPath: 'id' });
+                request.result.createObjectStore('bodies', { keyPath: 'id' });
+            };
+            store.db = await wait(request);
+        } catch {
+            store.lasting = false;
+            store.memory = new Map();
+        }
+        store.others = new BroadcastChannel('moxie');
+        return store;
+    }
+
+    transaction(mode) {
+        const change = this.db.transaction(['heads', 'bodies'], mode);
+        return [change.objectStore('heads'), change.objectStore('bodies'), change];
+    }
+
+    /* Newest first. */
+    async list() {
+        const heads = this.lasting
+            ? await wait(this.transaction('readonly')[0].getAll())
+            : [...this.memory.values()].map(headOf);
+        return heads.sort((a, b) => b.updated - a.updated);
+    }
+
+    async get(id) {
+        if (!this.lasting) return this.memory.get(id);
+        return wait(this.transaction('readonly')[1].get(id));
+    }
+
+    async put(conversation) {
+        if (this.lasting) {
+            const [heads, bodies, change] = this.transaction('readwrite');
+            heads.put(headOf(conversation));
+            bodies.put(conversation);
+            await committed(change);
+        } else {
+            this.memory.set(conversation.id, structuredClone(conversation));
+        }
+        this.others.postMessage(conversation.id);
+    }
+
+    async remove(id) {
+        if (this.lasting) {
+            const [heads, bodies, change] = this.transaction('readwrite');
+            heads.delete(id);
+            bodies.delete(id);
+            await committed(change);
+        } else {
+            this.memory.delete(id);
+        }
+        this.others.postMessage(id);
+    }
+
+    /* Removes the oldest beyond the cap; says how many. */
+    async trim() {
+        const old = (await this.list()).slice(KEPT_MAX);
+        for (const head of old) await this.remove(head.id);
+        return old.length;
+    }
+
+    async all() {
+        if (!this.lasting) return [...this.memory.values()];
+        return wait(this.transaction('readonly')[1].getAll());
+    }
+
+    /* Ids of the conversations with all of the words in some message or the title. */
+    async search(query) {
+        const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+        const found = new Set();
+        const look = (conversation) => {
+            const said = Object.values(conversation.nodes).map((node) => node.content);
+            const all = [conversation.title, ...said].join('\n').toLowerCase();
+            if (words.every((word) => all.includes(word))) found.add(conversation.id);
+        };
+        if (!this.lasting) {
+            this.memory.forEach(look);
+            return found;
+        }
+        await new Promise((resolve, reject) => {
+            const request = this.transaction('readonly')[1].openCursor(); /* one body in memory at a time */
+            request.onerror = () => reject(request.error);
+            request.onsuccess = () => {
+                if (!request.result) return resolve();
+                look(request.result.value);
+                return request.result.continue();
+            };
+        });
+        return found;
+    }
+
+    onChange(listener) {
+        this.others.onmessage = (event) => listener(event.data);
+    }
+}
+
+const headOf = ({ id, title, updated }) => ({ id, title, updated });
+
+const committed = (change) =>
+    new Promise((resolve, reject) => {
+        change.oncomplete = resolve;
+        change.onabort = () => reject(change.error);
+    });

@@ -1,0 +1,35 @@
+/* runtime/state_dir.h -- a folder of prefixes that outlive the process.
+ *
+ * One file for each long path of the tree (runtime/state_file.h), written in the background when
+ * the path is new; a longer path replaces the files of its beginnings.  The folder has a limit
+ * in bytes, and the files that were used longest ago give way.  What is damaged, of another
+ * model or another version, a link or another user's is left alone, with a warning.
+ *
+ * One process has the folder at a time: it holds the file "lock" there.
+ *
+ * Threads: as the context; a thread of its own writes.  Owns: its index, the lock, references to
+ * what is being written.  Borrows: the context. */
+#ifndef MOX_RUNTIME_STATE_DIR_H
+#define MOX_RUNTIME_STATE_DIR_H
+
+#include "runtime/prefix.h"
+#include "runtime/prefix_tree.h"
+
+enum { MOX_STATE_MIN_TOKENS = 256 };
+
+typedef struct mox_state_dir mox_state_dir;
+
+/* *out is NULL, with a warning, when another process has the folder. */
+mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_prefix_opts *opts, mox_err *err);
+/* Writes what is not written yet, for some seconds at most. */
+void mox_state_dir_close(mox_state_dir **d, mox_tree *t);
+
+/* Looks for a file that brings tokens[0, n) further than the match, up to limit tokens, and adds
+ * it to the tree; false when there is none. */
+bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit, const mox_tree_match *m);
+/* Begins to write the newest path that is not on disk, unless one is being written. */
+void mox_state_dir_tend(mox_state_dir *d, mox_tree *t);
+/* Gives up what is being written; false when there is nothing. */
+bool mox_state_dir_let_go(mox_state_dir *d);
+
+#endif

@@ -1,0 +1,93 @@
+/* runtime/state_writer.c -- see state_writer.h. */
+#include "runtime/state_writer.h"
+
+#include "base/err.h"
+
+#include <string.h>
+#include <time.h>
+
+static void *work(void *user)
+{
+    mox_state_writer *w = user;
+    (void)pthread_mutex_lock(&w->mutex);
+    for (;;) {
+        while (!w->quit && (!w->job || w->written)) (void)pthread_cond_wait(&w->changed, &w->mutex);
+        if (w->quit) break;
+        (void)pthread_mutex_unlock(&w->mutex);
+        mox_err err = {0};
+        const mox_status status = mox_state_job_write(w->job, w->c, &w->shape, &w->cancel, &err);
+        (void)pthread_mutex_lock(&w->mutex);
+        w->status = status;
+        w->err = err;
+        w->written = true;
+        (void)pthread_cond_broadcast(&w->changed);
+    }
+    (void)pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox_state_shape shape, mox_err *err)
+{
+    pthread_condattr_t attr;
+    *w = (mox_state_writer){.c = c, .shape = shape};
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&w->changed, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    (void)pthread_mutex_init(&w->mutex, NULL);
+    const int failure = pthread_create(&w->thread, NULL, work, w);
+    if (failure == 0) return MOX_OK;
+    (void)pthread_cond_destroy(&w->changed);
+    (void)pthread_mutex_destroy(&w->mutex);
+    return mox_fail(err, MOX_E_MEMORY, "cannot start a thread that writes states: %s", strerror(failure));
+}
+
+void mox_state_writer_stop(mox_state_writer *w)
+{
+    mox_cancel_raise(&w->cancel);
+    (void)pthread_mutex_lock(&w->mutex);
+    w->quit = true;
+    (void)pthread_cond_broadcast(&w->changed);
+    (void)pthread_mutex_unlock(&w->mutex);
+    (void)pthread_join(w->thread, NULL);
+    (void)pthread_cond_destroy(&w->changed);
+    (void)pthread_mutex_destroy(&w->mutex);
+}
+
+void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job)
+{
+    (void)pthread_mutex_lock(&w->mutex);
+    w->job = job;
+    w->written = false;
+    w->cancel = (mox_cancel){0};
+    (void)pthread_cond_broadcast(&w->changed);
+    (void)pthread_mutex_unlock(&w->mutex);
+}
+
+bool mox_state_writer_ended(mox_state_writer *w, double seconds, mox_status *status, mox_err *err)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    if (seconds > 0) {
+        until.tv_sec += (time_t)seconds;
+        until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+    }
+    (void)pthread_mutex_lock(&w->mutex);
+    int late = 0;
+    while (w->job && !w->written && seconds != 0 && late == 0)
+        late = seconds < 0 ? pthread_cond_wait(&w->changed, &w->mutex) : pthread_cond_timedwait(&w->changed, &w->mutex, &until);
+    const bool ended = w->job && w->written;
+    if (ended) {
+        w->job = NULL;
+        *status = w->status;
+        *err = w->err;
+    }
+    (void)pthread_mutex_unlock(&w->mutex);
+    return ended;
+}
+
+void mox_state_writer_cancel(mox_state_writer *w) { mox_cancel_raise(&w->cancel); }

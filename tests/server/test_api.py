@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""test_api.py MOXIE [TEST...] -- what the endpoints take and answer, field by field."""
+import json
+import tempfile
+from pathlib import Path
+
+from kit import *
+
+FLAT_WEATHER = {"type": "function", **WEATHER["function"]}
+CLAUDE_WEATHER = {"name": "get_weather", "description": "Get the current weather of a city.", "input_schema": WEATHER["function"]["parameters"]}
+ASK_WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
+THINK = [{"role": "user", "content": "What is 31 + 44?"}]
+# Refuses system messages but at the beginning, as Qwen3.5's own template does.
+STRICT_TEMPLATE = """{%- for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('System message must be at the beginning.') }}{% endif %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def text_of(events):
+    return "".join(c["delta"].get("content") or "" for _, e in events if e != "[DONE]" for c in e["choices"])
+
+
+def test_chat_whole_and_streamed():
+    with Server() as s:
+        status, answer = s.chat()
+        assert status == 200 and answer["object"] == "chat.completion" and answer["id"].startswith("chatcmpl-")
+        choice = answer["choices"][0]
+        assert choice["message"] == {"role": "assistant", "content": ANSWER} and choice["finish_reason"] == "stop"
+        usage = answer["usage"]
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] and usage["completion_tokens"] == 8
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 0 and answer["timings"]["predicted_n"] == 8
+        events = s.stream("/v1/chat/completions", {"messages": QUESTION, "temperature": 0, "stream_options": {"include_usage": True}})
+        assert events[-1][1] == "[DONE]" and text_of(events) == ANSWER
+        assert len({e["id"] for _, e in events[:-1]}) == 1 and len({e["created"] for _, e in events[:-1]}) == 1
+        assert events[0][1]["choices"][0]["delta"]["role"] == "assistant"
+        assert [e["choices"][0]["finish_reason"] for _, e in events[:-2]] == [None] * (len(events) - 3) + ["stop"]
+        assert events[-2][1]["choices"] == [] and events[-2][1]["usage"]["completion_tokens"] == 8
+        plain = s.stream("/v1/chat/completions", {"messages": QUESTION, "temperature": 0})
+        assert all("usage" not in e for _, e in plain[:-1])
+
+
+def test_ranges():
+    """Wrong types and numbers out of range are refused with the field's name; unknown fields are nobody's business."""
+    wrong = [("max_tokens", v) for v in (-1, 0, 2**31, "5", 1.5, True, 10**30)] + [("temperature", v) for v in (-1, 1e9, "hot", [])]
+    wrong += [("top_p", 2), ("top_p", -0.1), ("n", 0), ("n", 1000), ("seed", 2**64), ("seed", -2), ("seed", "x"), ("stop", ""), ("stop", ["a", ""]),
+              ("stop", ["x"] * 10000), ("stop", [1]), ("stream", "yes"), ("messages", "hello"), ("messages", {}), ("messages", []), ("tools", {}),
+              ("logit_bias", {"5": 1}), ("logit_bias", {str(i): 1 for i in range(20000)}), ("top_logprobs", 5), ("logprobs", 3), ("min_p", 2),
+              ("presence_penalty", 1e6), ("reasoning_effort", "lots"), ("enable_thinking", "false"), ("chat_template_kwargs", {"messages": []}),
+              ("chat_template_kwargs", {"enable_thinking": "false"}), ("ignore_eos", True), ("top_k", -5), ("tool_choice", "maybe"),
+              ("response_format", {"type": "yaml"}), ("thinking", {"type": "sometimes"}), ("max_completion_tokens", 0)]
+    with Server() as s:
+        for field, value in wrong:
+            status, answer = s.chat(**{field: value}) if field != "messages" else \
+                s.post("/v1/chat/completions", {"messages": value})[::2]
+            assert status == 400, (field, value, status, answer)
+            assert answer["error"]["type"] == "invalid_request_error" and field in answer["error"]["message"], (field, answer)
+            assert answer["error"]["param"] == field, (field, answer)
+        for fields in [{"unknown": {"a": [1]}}, {"user": "me", "store": True, "metadata": {}, "service_tier": "auto"}, {"tools": []}, {"tools": None},
+                       {"stop": None}, {"seed": -1}, {"logit_bias": {}}, {"max_tokens": 100, "top_p": 0}, {"id_slot": 3, "samplers": ["top_k"]},
+                       {"temperature": 0.0, "top_p": 1, "n": 1, "seed": 2**53, "stop": ["zzz"] * 4}]:
+            status, answer = s.chat(**fields)
+            assert status == 200 and answer["choices"][0]["message"]["content"] == ANSWER, (fields, answer)
+
+
+def test_messages_that_are_none():
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    cases = [[{}], [{"role": "user"}, "x"], [{"role": 5, "content": "x"}], [{"role": "user", "content": 5}],
+             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+             [{"role": "assistant", "content": "a"}], QUESTION + [{"role": "assistant", "content": "a"}] * 2,
+             QUESTION + [{"role": "assistant", "content": None, "tool_calls": [call]}]]
+    for arguments in ["{", "", None, 5, "[1]"]:
+        cases.append(QUESTION + [{"role": "assistant", "tool_calls": [{**call, "function": {"name": "f", "arguments": arguments}}]},
+                                 {"role": "tool", "tool_call_id": "c", "content": "x"}])
+    with Server() as s:
+        for messages in cases:
+            status, answer = s.chat(messages)
+            assert status == 400 and answer["error"]["message"], (messages, status, answer)
+        good = QUESTION + [{"role": "assistant", "tool_calls": [{**call, "function": {"name": "f", "arguments": {"a": 1.50}}}]},
+                           {"role": "tool", "tool_call_id": "c", "content": "x"}]
+        assert s.chat(good)[0] == 200
+        assert s.chat([{"role": "developer", "content": "Be brief."}] + QUESTION)[0] == 200
+        many = QUESTION * 400
+        assert s.chat(many)[0] == 400  # does not fit
+        status, answer = s.chat(QUESTION + [{"role": "assistant", "content": "The capital of"}])
+        assert status == 200 and answer["choices"][0]["message"]["content"] == " France is Paris.", answer
+
+
+def test_context_limits():
+    """A prompt of n_ctx - 1 tokens gets one token; one more is refused with the counts."""
+    with Server("-c", "512") as s:
+        def prompt(n):
+            ids = s.post("/tokenize", {"content": "Paris"})[2]["tokens"]
+            return (ids * n)[:n]
+        for n, expected in [(510, 200), (511, 200), (512, 400), (513, 400), (4000, 400)]:
+            status, _, answer = s.post("/v1/completions", {"prompt": prompt(n), "max_tokens": 5, **ENDLESS})
+            assert status == expected, (n, status, answer)
+            if status == 400:
+                error = answer["error"]
+                assert error["code"] == "context_length_exceeded" and error["n_prompt_tokens"] == n and error["n_ctx"] == 512, error
+            else:
+                assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == 512 - n, answer
+        status, _, answer = s.post("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": "word " * 2000}]})
+        assert status == 400 and answer["type"] == "error" and answer["error"]["type"] == "invalid_request_error", answer
+        status, _, answer = s.post("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "word " * 2000}]})
+        assert status == 200 and answer["input_tokens"] > 2000
+
+
+def test_choices_seeds_stops():
+    hot = {"temperature": 2, "top_k": 0, "top_p": 1, "max_tokens": 12}
+    with Server() as s:
+        status, answer = s.chat(n=4, seed=7, **hot)
+        texts = [c["message"]["content"] for c in answer["choices"]]
+        assert [c["index"] for c in answer["choices"]] == [0, 1, 2, 3] and len(set(texts)) > 1
+        assert answer["usage"]["completion_tokens"] <= 48 and answer["usage"]["prompt_tokens"] < 30
+        again = s.chat(n=1, seed=7, **hot)[1]["choices"][0]["message"]["content"]
+        assert again == texts[0], "the same seed, alone"
+        events = s.stream("/v1/chat/completions", {"messages": QUESTION, "n": 3, "seed": 7, **hot})
+        streamed = ["".join(c["delta"].get("content") or "" for _, e in events[:-1] for c in e["choices"] if c["index"] == i) for i in range(3)]
+        assert streamed == texts[:3]
+        for stop in ["France", ["xyz", "France"]]:
+            answer = s.chat(stop=stop)[1]["choices"][0]
+            assert answer["message"]["content"] == "The capital of " and answer["finish_reason"] == "stop"
+            assert text_of(s.stream("/v1/chat/completions", {"messages": QUESTION, "temperature": 0, "stop": stop})) == "The capital of "
+        answer = s.chat(max_tokens=3)[1]
+        assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == 3
+
+
+def test_logprobs():
+    with Server() as s:
+        content = s.chat(logprobs=True, top_logprobs=3)[1]["choices"][0]["logprobs"]["content"]
+        assert "".join(t["token"] for t in content) == ANSWER
+        for t in content:
+            assert bytes(t["bytes"]).decode() == t["token"] and t["logprob"] <= 0 and len(t["top_logprobs"]) == 3
+            ranked = [x["logprob"] for x in t["top_logprobs"]]
+            assert ranked == sorted(ranked, reverse=True) and ranked[0] == t["logprob"]  # greedy
+        assert s.chat(logprobs=True)[1]["choices"][0]["logprobs"]["content"][0]["top_logprobs"] == []
+        events = s.stream("/v1/chat/completions", {"messages": QUESTION, "temperature": 0, "logprobs": True, "top_logprobs": 3})
+        streamed = [t for _, e in events[:-1] for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+        assert streamed == content and text_of(events) == ANSWER
+        c = s.post("/v1/completions", {"prompt": "Hello", "max_tokens": 4, "temperature": 0, "logprobs": 2})[2]["choices"][0]
+        assert "".join(c["logprobs"]["tokens"]) == c["text"] and len(c["logprobs"]["token_logprobs"]) == len(c["logprobs"]["tokens"])
+        assert c["logprobs"]["text_offset"][0] == 0 and all(len(x) == 2 for x in c["logprobs"]["top_logprobs"])
+
+
+def test_tools():
+    """Question, call, result, answer; whole and streamed, in all three APIs."""
+    with Server() as s:
+        answer = s.chat(ASK_WEATHER, tools=[WEATHER])[1]["choices"][0]
+        calls = answer["message"]["tool_calls"]
+        assert answer["finish_reason"] == "tool_calls" and answer["message"]["content"] is None
+        assert [(c["type"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls] == [("function", "get_weather", {"city": "Paris"})]
+        history = ASK_WEATHER + [answer["message"], {"role": "tool", "tool_call_id": calls[0]["id"], "content": '{"city": "Paris", "sky": "sunny", "celsius": 21}'}]
+        final = s.chat(history, tools=[WEATHER])[1]["choices"][0]
+        assert "21" in final["message"]["content"] and final["finish_reason"] == "stop"
+        events = s.stream("/v1/chat/completions", {"messages": ASK_WEATHER, "temperature": 0, "tools": [WEATHER]})
+        deltas = [t for _, e in events[:-1] for c in e["choices"] for t in c["delta"].get("tool_calls", [])]
+        assert deltas[0]["id"] and deltas[0]["function"]["name"] == "get_weather" and all("id" not in d for d in deltas[1:])
+        assert json.loads("".join(d["function"]["arguments"] for d in deltas)) == {"city": "Paris"}
+        assert events[-2][1]["choices"][0]["finish_reason"] == "tool_calls"
+        none = s.chat(ASK_WEATHER, tools=[WEATHER], tool_choice="none")[1]
+        assert "tool_calls" not in none["choices"][0]["message"]
+        cut = s.chat(ASK_WEATHER, tools=[WEATHER], max_tokens=6)[1]["choices"][0]
+        assert cut["finish_reason"] == "length" and "tool_calls" not in cut["message"], cut
+        reply = s.post("/v1/messages", {"max_tokens": 80, "temperature": 0, "messages": ASK_WEATHER, "tools": [CLAUDE_WEATHER]})[2]
+        use = reply["content"][-1]
+        assert reply["stop_reason"] == "tool_use" and use["type"] == "tool_use" and use["input"] == {"city": "Paris"}
+        history = ASK_WEATHER + [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": use["id"], "content": [{"type": "text", "text": '{"city": "Paris", "sky": "sunny", "celsius": 21}'}]}]}]
+        reply = s.post("/v1/messages", {"max_tokens": 80, "temperature": 0, "messages": history, "tools": [CLAUDE_WEATHER]})[2]
+        assert reply["content"][0]["text"] == final["message"]["content"], (reply, final)
+        reply = s.post("/v1/responses", {"input": ASK_WEATHER, "temperature": 0, "tools": [FLAT_WEATHER, {"type": "web_search"}]})[2]
+        call = reply["output"][-1]
+        assert call["type"] == "function_call" and json.loads(call["arguments"]) == {"city": "Paris"}
+        items = ASK_WEATHER + [call, {"type": "function_call_output", "call_id": call["call_id"], "output": '{"city": "Paris", "sky": "sunny", "celsius": 21}'}]
+        reply = s.post("/v1/responses", {"input": items, "temperature": 0, "tools": [FLAT_WEATHER]})[2]
+        assert reply["output"][0]["content"][0]["text"] == final["message"]["content"], reply
+        assert "left out a tool of type" in s.errors()
+
+
+def test_thinking():
+    with Server() as s:
+        message = s.chat(THINK, enable_thinking=True)[1]
+        thought, text = message["choices"][0]["message"]["reasoning_content"], message["choices"][0]["message"]["content"]
+        assert "31 plus 44" in thought and text == "31 + 44 = 75" and "think>" not in thought + text
+        assert message["usage"]["completion_tokens_details"]["reasoning_tokens"] > 5
+        events = s.stream("/v1/chat/completions", {"messages": THINK, "temperature": 0, "enable_thinking": True})
+        assert "".join(c["delta"].get("reasoning_content", "") for _, e in events[:-1] for c in e["choices"]) == thought and text_of(events) == text
+        assert "reasoning_content" not in s.chat(enable_thinking=False)[1]["choices"][0]["message"]
+        reply = s.post("/v1/messages", {"max_tokens": 100, "temperature": 0, "messages": THINK, "thinking": {"type": "enabled", "budget_tokens": 1024}})[2]
+        assert [b["type"] for b in reply["content"]] == ["thinking", "text"] and reply["content"][0]["thinking"] == thought and reply["content"][0]["signature"]
+        events = s.stream("/v1/messages", {"max_tokens": 100, "temperature": 0, "messages": THINK, "thinking": {"type": "enabled"}})
+        assert [n for n, _ in events if n in ("content_block_start", "content_block_stop", "message_stop")] == ["content_block_start", "content_block_stop"] * 2 + ["message_stop"]
+        assert events[0][0] == "message_start" and events[0][1]["message"]["usage"]["input_tokens"] > 0
+        assert "".join(e["delta"].get("thinking", "") for n, e in events if n == "content_block_delta") == thought
+        assert any(e["delta"]["type"] == "signature_delta" for n, e in events if n == "content_block_delta")
+        budget = s.chat(THINK, enable_thinking=True, thinking_budget_tokens=3)[1]
+        assert budget["usage"]["completion_tokens_details"]["reasoning_tokens"] < 10
+        reply = s.post("/v1/messages", {"max_tokens": 60, "temperature": 0, "messages": QUESTION, "stop_sequences": ["zz", "France"]})[2]
+        assert reply["stop_reason"] == "stop_sequence" and reply["stop_sequence"] == "France" and reply["content"][0]["text"] == "The capital of "
+
+
+def test_claude_code():
+    """Every field and header that Claude Code sends; the stamp in its system prompt does not change the prompt."""
+    def request(stamp):
+        return {"model": "claude-sonnet-4-5", "max_tokens": 32000, "temperature": 0, "metadata": {"user_id": "u"}, "output_config": {"effort": "medium"},
+                "thinking": {"type": "adaptive"}, "context_management": {"edits": []},
+                "system": [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch={stamp};"},
+                           {"type": "text", "text": "You are helpful.", "cache_control": {"type": "ephemeral"}}],
+                "messages": QUESTION + [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [
+                    {"type": "text", "text": "What is the capital of France?", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}],
+                "tools": [{**CLAUDE_WEATHER, "cache_control": {"type": "ephemeral"}}, {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
+                "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14", "x-app": "cli",
+               "x-stainless-lang": "js", "x-stainless-retry-count": "0", "anthropic-dangerous-direct-browser-access": "true",
+               "user-agent": "claude-cli/2.1 (external, cli)", "accept-encoding": "br, gzip, deflate", "Authorization": "Bearer anything"}
+    with tempfile.TemporaryDirectory() as folder:
+        template = Path(folder) / "strict.jinja"
+        template.write_text(STRICT_TEMPLATE)
+        for options in [[], ["--template", str(template)]]:
+            with Server(*options) as s:
+                assert s.ask("HEAD", "/", headers=headers)[0] == 200 and s.ask("HEAD", "/api/hello", headers=headers)[0] == 200
+                status, got, reply = s.ask("POST", "/v1/messages?beta=true", request("1a2b3"), headers)
+                assert status == 200 and reply["type"] == "message" and got["request-id"], reply
+                counts = {s.ask("POST", "/v1/messages/count_tokens?beta=true", request(stamp), headers)[2]["input_tokens"] for stamp in ("00000", "fffff", "1a2b3")}
+                assert len(counts) == 1, counts
+                events = s.stream("/v1/messages?beta=true", request("9c8d7"), headers)
+                assert events[-1][0] == "message_stop"
+                assert bool(options) == ("they became text of the user" in s.errors())
+
+
+def test_codex():
+    """Every field that Codex sends to the Responses API."""
+    body = {"model": "gpt-5-codex", "instructions": "You are Codex.", "input": [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "<permissions>"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is the weather in Paris?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}], "encrypted_content": None},
+        {"type": "function_call", "name": "get_weather", "arguments": '{"city":"Paris"}', "call_id": "call_1"},
+        {"type": "function_call_output", "call_id": "call_1", "output": '{"city": "Paris", "sky": "sunny", "celsius": 21}'}],
+        "tools": [{**FLAT_WEATHER, "strict": False}, {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "web_search"}],
+        "tool_choice": "auto", "parallel_tool_calls": False, "reasoning": {"effort": "medium", "summary": "auto"}, "store": False,
+        "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "text": {"verbosity": "low"}, "temperature": 0}
+    with Server() as s:
+        events = s.stream("/v1/responses", body, {"session_id": "x", "originator": "codex_cli_rs", "version": "0.1"})
+        names = [n for n, _ in events]
+        assert names[:2] == ["response.created", "response.in_progress"] and names[-1] == "response.completed"
+        assert [e["sequence_number"] for _, e in events] == list(range(len(events)))
+        final = events[-1][1]["response"]
+        assert final["status"] == "completed" and "21" in final["output"][-1]["content"][0]["text"] and final["usage"]["total_tokens"] > 0
+        text = "".join(e["delta"] for n, e in events if n == "response.output_text.delta")
+        assert text == final["output"][-1]["content"][0]["text"]
+        events = s.stream("/v1/responses", {**body, "input": "What is the weather in Oslo?"})
+        args = "".join(e["delta"] for n, e in events if n == "response.function_call_arguments.delta")
+        assert json.loads(args) == {"city": "Oslo"} == json.loads(events[-1][1]["response"]["output"][0]["arguments"])
+        for extra in [{"previous_response_id": "resp_1"}, {"conversation": "c"}, {"background": True}, {"input": [{"type": "computer_call"}]}]:
+            status, _, answer = s.post("/v1/responses", {**body, **extra})
+            assert status == 400 and answer["error"]["message"], (extra, answer)
+        reply = s.post("/v1/responses", {"input": "What is the capital of France?", "max_output_tokens": 3, "temperature": 0})[2]
+        assert reply["status"] == "incomplete" and reply["incomplete_details"]["reason"] == "max_output_tokens"
+
+
+def test_completions():
+    with Server() as s:
+        ids = s.post("/tokenize", {"content": "Once"})[2]["tokens"]
+        by_text = s.post("/v1/completions", {"prompt": "Once", "temperature": 0, "max_tokens": 8})[2]
+        by_ids = s.post("/v1/completions", {"prompt": ids, "temperature": 0, "max_tokens": 8})[2]
+        both = s.post("/v1/completions", {"prompt": [ids, ids], "temperature": 0, "max_tokens": 8, "echo": True})[2]
+        text = by_text["choices"][0]["text"]
+        assert by_ids["choices"][0]["text"] == text and [c["text"] for c in both["choices"]] == ["Once" + text] * 2
+        events = s.stream("/v1/completions", {"prompt": "Once", "temperature": 0, "max_tokens": 8})
+        assert "".join(e["choices"][0]["text"] for _, e in events[:-1]) == text and events[-1][1] == "[DONE]"
+        for body in [{}, {"prompt": []}, {"prompt": [1, "x"]}, {"prompt": [10**6]}, {"prompt": 5}, {"prompt": ["a"] * 9}, {"prompt": "a", "best_of": 3}, {"prompt": "a", "suffix": "b"}]:
+            status, _, answer = s.post("/v1/completions", body)
+            assert status == 400, (body, answer)
+
+
+def test_looking_in():
+    with Server() as s:
+        models = s.ask("GET", "/v1/models")[2]
+        model = models["data"][0]
+        assert models["object"] == "list" and model["object"] == "model" and model["meta"]["n_ctx"] == model["context_length"] == 4096
+        assert s.ask("GET", "/v1/models/" + model["id"])[2] == model
+        status, _, answer = s.ask("GET", "/v1/models/other")
+        assert status == 404 and answer["error"]["code"] == "model_not_found"
+        text = "The capital of Österreich 🙂 <|im_end|>"
+        tokens = s.post("/tokenize", {"content": text, "parse_special": False})[2]["tokens"]
+        assert s.post("/detokenize", {"tokens": tokens})[2] == {"content": text}
+        assert len(s.post("/tokenize", {"content": "<|im_end|>"})[2]["tokens"]) == 1 < len(s.post("/tokenize", {"content": "<|im_end|>", "parse_special": False})[2]["tokens"])
+        pieces = s.post("/tokenize", {"content": "Paris", "with_pieces": True})[2]["tokens"]
+        assert "".join(p["piece"] for p in pieces) == "Paris"
+        prompt = s.post("/apply-template", {"messages": QUESTION})[2]["prompt"]
+        assert prompt == "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+        assert s.post("/apply-template", {"messages": QUESTION, "add_generation_prompt": False})[2]["prompt"] == prompt.rsplit("<|im_start|>", 1)[0]
+        assert s.ask("GET", "/props")[2]["total_slots"] == 4 == len(s.ask("GET", "/slots")[2])
+        status, _, answer = s.post("/v1/embeddings", {"input": "x"})
+        assert status == 501 and answer["error"]["type"] == "not_supported_error"
+        for path, body in [("/detokenize", {"tokens": [10**9]}), ("/detokenize", {"tokens": ["a"]}), ("/tokenize", {}), ("/apply-template", {})]:
+            assert s.post(path, body)[0] == 400
+        s.chat()
+        assert s.until(lambda: b'moxie_requests_finished_total{reason="stop"} 1' in s.ask("GET", "/metrics")[2])
+        text = s.ask("GET", "/metrics")[2].decode()
+        assert "moxie_generation_tokens_total 8\n" in text
+        assert "moxie_time_to_first_token_seconds_count 1\n" in text and 'moxie_http_requests_total{status="400"}' in text
+
+
+def test_progress_and_pings():
+    with Server("-c", "4k") as s:
+        events = s.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 1500}], "temperature": 0, "max_tokens": 2,
+                                                   "return_progress": True})
+        steps = [e["prompt_progress"] for _, e in events[:-1] if "prompt_progress" in e]
+        assert steps and steps[-1]["processed"] == steps[-1]["total"] > 1500 and [x["processed"] for x in steps] == sorted(x["processed"] for x in steps)
+
+
+def test_forms():
+    """Replies that keep to a schema, a grammar or a call; what cannot be held is refused, never dropped."""
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "n": {"type": "integer", "minimum": 3, "maximum": 7}},
+              "required": ["city", "n"], "additionalProperties": False}
+    hot = {"temperature": 1.5, "top_k": 0, "top_p": 1, "max_tokens": 200}
+    with Server() as s:
+        for seed in range(5):
+            for fields in [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}}, {"json_schema": schema}]:
+                status, answer = s.chat(seed=seed, **hot, **fields)
+                value = json.loads(answer["choices"][0]["message"]["content"])
+                assert list(value) == ["city", "n"] and 3 <= value["n"] <= 7 and len(value["city"]) <= 12, value
+            text = text_of(s.stream("/v1/chat/completions", {"messages": QUESTION, "seed": seed, **hot, "grammar": 'root ::= ("yes" | "no") " " [0-9]{3}'}))
+            assert len(text.split()) == 2 and text.split()[0] in ("yes", "no") and text.split()[1].isdigit(), text
+            reply = s.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_schema", "name": "x", "schema": schema}}, **{k: v for k, v in hot.items() if k != "max_tokens"}})[2]
+            assert 3 <= json.loads(reply["output"][0]["content"][0]["text"])["n"] <= 7, reply
+            reply = s.post("/v1/messages", {"messages": QUESTION, **hot, "output_config": {"format": {"type": "json_schema", "schema": schema}}})[2]
+            assert 3 <= json.loads(reply["content"][0]["text"])["n"] <= 7, reply
+        other = {"type": "function", "function": {"name": "set_timer", "description": "Start a timer.", "parameters": {
+            "type": "object", "properties": {"minutes": {"type": "integer"}}, "required": ["minutes"]}}}
+        for choice, names in [("required", {"get_weather", "set_timer"}), ({"type": "function", "function": {"name": "set_timer"}}, {"set_timer"})]:
+            answer = s.chat(tools=[WEATHER, other], tool_choice=choice, max_tokens=100)[1]["choices"][0]
+            calls = answer["message"].get("tool_calls")
+            assert calls and calls[0]["function"]["name"] in names and isinstance(json.loads(calls[0]["function"]["arguments"]), dict), answer
+        reply = s.post("/v1/messages", {"messages": QUESTION, "max_tokens": 100, "temperature": 0, "tools": [CLAUDE_WEATHER], "tool_choice": {"type": "any"}})[2]
+        assert reply["stop_reason"] == "tool_use" and isinstance(reply["content"][-1]["input"]["city"], str), reply
+        for fields in [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}}}, {"grammar": "root ::= ("}, {"grammar": "Root ::= \"a\""},
+                       {"grammar": 'root ::= "a"', "json_schema": schema}, {"grammar": 'root ::= "a"', "tools": [WEATHER]}, {"tool_choice": "required"},
+                       {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "absent"}}}, {"response_format": {"type": "json_schema"}}]:
+            status, answer = s.chat(**fields)
+            assert status == 400 and answer["error"]["message"], (fields, status, answer)
+
+
+def test_queue():
+    """One slot and a queue of two: the fourth request is told to come back later, and the rest are answered."""
+    with Server("--parallel", "1", "--queue", "2") as s:
+        with s.connect() as first:
+            first.sendall(request_bytes(body={"messages": QUESTION, "stream": True, **ENDLESS}))
+            assert s.until(lambda: s.metric("num_requests_running") == 1)
+            waiting = [s.connect() for _ in range(2)]
+            for c in waiting:
+                c.sendall(request_bytes(Connection="close"))
+            assert s.until(lambda: s.metric("num_requests_waiting") == 2)
+            status, headers, answer = s.post("/v1/chat/completions", {"messages": QUESTION})
+            assert status == 429 and int(headers["Retry-After"]) > 0 and answer["error"]["code"] == "queue_full", answer
+            status, headers, answer = s.post("/v1/messages", {"messages": QUESTION, "max_tokens": 5})
+            assert status == 429 and answer["error"]["type"] == "rate_limit_error"
+            assert s.ask("GET", "/health")[0] == 200
+        for c in waiting:
+            assert status_of(drain(c)) == 200
+            c.close()
+
+
+run_tests(globals())

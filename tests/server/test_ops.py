@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""test_ops.py MOXIE [TEST...] -- addresses, keys, origins, signals, logs."""
+import json
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from kit import *
+
+
+def refused(*words, code, says, env=None):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}
+    done = subprocess.run([MOXIE, "serve", "-m", str(DEMO), *map(str, words)], capture_output=True, text=True, timeout=60, env={**clean, **(env or {})})
+    assert done.returncode == code, (words, done.returncode, done.stderr)
+    assert says in done.stderr and done.stderr.count("\n") == 1, (words, done.stderr)
+
+
+def test_addresses():
+    with tempfile.TemporaryDirectory() as folder, Server() as s:
+        refused("--port", s.port, code=6, says="another program has it")
+        refused("--host", "no.such.host.invalid", code=6, says="no.such.host.invalid")
+        refused("--host", "203.0.113.7", "--no-auth", code=6, says="203.0.113.7")
+        refused("--host", "0.0.0.0", "--port", 0, code=2, says="--api-key")
+        path = Path(folder) / "socket"
+        with Server("--unix-socket", path) as u:
+            assert u.path == str(path)
+            answer = u.raw(b"GET /health HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n")
+            assert status_of(answer) == 200
+            refused("--unix-socket", path, code=6, says="another server answers")
+        assert not path.exists()
+        left = socket.socket(socket.AF_UNIX)
+        left.bind(str(path))
+        left.close()
+        with Server("--unix-socket", path) as u:
+            assert status_of(u.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
+        path.write_text("mine")
+        refused("--unix-socket", path, code=6, says="no socket")
+        assert path.read_text() == "mine"
+        refused("--unix-socket", "x" * 200, code=6, says="bytes")
+    if Path("/proc/net/if_inet6").exists() and "00000000000000000000000000000001" in Path("/proc/net/if_inet6").read_text():
+        with Server("--host", "::1") as s:
+            assert s.ask("GET", "/health")[0] == 200
+
+
+def test_few_files():
+    """With 64 descriptors it serves, and idle connections do not take the last one."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    with Server(preexec=limit) as s:
+        crowd = [s.connect(5) for _ in range(60)]
+        time.sleep(0.5)
+        for c in crowd:
+            c.close()
+        assert s.until(lambda: s.ask("GET", "/health")[0] == 200)
+        assert s.chat()[0] == 200
+
+
+def test_keys():
+    with tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder) / "keys"
+        keys.write_text("# comment\nfrom-file\n\nsecond-of-file\n")
+        with Server("--api-key", "sesame", "--api-key-file", keys, env={}) as s:
+            for headers in [{}, {"Authorization": ""}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}, {"Authorization": "sesame"},
+                            {"x-api-key": "sesam"}, {"x-api-key": "sesamesesame"}, {"x-api-key": ""}, {"Authorization": "Bearer " + "s" * 20000},
+                            {"Authorization": "Bearer sesame", "x-api-key": "other"}]:
+                status, got, answer = s.ask("GET", "/v1/models", headers=headers)
+                assert status == 401 and answer["error"]["type"] == "authentication_error" and got["WWW-Authenticate"], (headers, status)
+            status, _, answer = s.ask("POST", "/v1/messages", {"max_tokens": 5, "messages": QUESTION})
+            assert status == 401 and answer == {**answer, "type": "error"} and answer["error"]["type"] == "authentication_error"
+            assert s.ask("GET", "/v1/models?api-key=sesame")[0] == 401
+            two = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sesame\r\nAuthorization: Bearer sesame\r\nConnection: close\r\n\r\n"
+            assert status_of(s.raw(two)) == 401
+            for headers in [{"Authorization": "Bearer sesame"}, {"x-api-key": "sesame"}, {"Authorization": "bearer from-file"}, {"x-api-key": "second-of-file"}]:
+                assert s.ask("GET", "/v1/models", headers=headers)[0] == 200, headers
+            for path in ["/health", "/"]:
+                assert s.ask("GET", path)[0] == 200
+            assert s.ask("GET", "/metrics")[0] == 401
+            assert "sesame" not in s.errors() and "from-file" not in s.errors()
+        empty = Path(folder) / "empty"
+        empty.write_text("\n# nothing\n")
+        refused("--api-key-file", empty, code=2, says="no key")
+        refused("--api-key-file", Path(folder) / "absent", code=2, says="absent")
+    with Server("--host", "0.0.0.0", env={"MOXIE_API_KEY": "sesame"}) as s:
+        s.host = "127.0.0.1"
+        assert s.ask("GET", "/v1/models")[0] == 401 and s.ask("GET", "/v1/models", headers={"x-api-key": "sesame"})[0] == 200
+
+
+def test_hosts_and_origins():
+    with Server("--cors-origin", "https://chat.example.org", "--allow-host", "moxie.lan") as s:
+        own = f"http://127.0.0.1:{s.port}"
+        for host, expected in [("evil.example", 403), ("evil.example:8080", 403), ("127.0.0.1.evil.example", 403), ("localhost", 200), ("localhost:99", 200),
+                               ("127.0.0.1", 200), ("[::1]:80", 200), ("moxie.lan", 200), ("MOXIE.LAN:8080", 200), ("192.0.2.1", 403), ("", 403), ("localhost:x", 403)]:
+            assert s.ask("GET", "/v1/models", headers={"Host": host})[0] == expected, host
+        for origin, good in [("http://evil.example", False), ("null", False), ("https://localhost.evil.example", False), (own, True), ("http://localhost:3000", True),
+                             ("https://chat.example.org", True), ("http://chat.example.org", False), ("file://", False)]:
+            for method in ["GET", "OPTIONS"]:
+                status, headers, _ = s.ask(method, "/v1/models", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
+                assert (status < 300) == good and (headers["Access-Control-Allow-Origin"] == origin if good else headers["Access-Control-Allow-Origin"] is None), (origin, status)
+                assert headers["Access-Control-Allow-Credentials"] is None
+        assert s.ask("POST", "/v1/chat/completions", {"messages": QUESTION}, {"Origin": "http://evil.example"})[0] == 403
+
+
+def test_signals():
+    """SIGTERM lets a reply finish and takes no new ones; a second one ends at once; SIGHUP opens the log anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        s = Server("--log-file", log, "--log-json")
+        s.chat(model="gpt-4")
+        assert s.until(lambda: log.read_text().count("\n") == 1)
+        line = json.loads(log.read_text().splitlines()[-1])
+        assert line["status"] == 200 and line["reply"] == 8 and line["finish"] == "stop" and line["asked_for"] == "gpt-4" and line["path"] == "/v1/chat/completions", line
+        for key in ["time", "id", "total_s", "prompt", "reused", "queue_s", "prefill_s", "decode_s"]:
+            assert key in line, line
+        log.rename(Path(folder) / "log.1")
+        s.process.send_signal(signal.SIGHUP)
+        assert s.until(log.exists)
+        s.chat()
+        assert s.until(lambda: len(log.read_text().splitlines()) == 1)
+        with s.connect() as c:
+            c.sendall(request_bytes(body={"messages": QUESTION, "stream": True, "max_tokens": 2000, **ENDLESS}))
+            assert s.until(lambda: s.metric("num_requests_running") == 1)
+            s.process.send_signal(signal.SIGTERM)
+            answer = drain(c)
+            assert answer.rstrip().endswith(b"0") and b"data: [DONE]" in answer, "it was cut off"
+        assert s.process.wait(10) == 0
+        s.process.stdout.close()
+    s = Server("-c", "4k")
+    with s.connect() as c:
+        c.sendall(request_bytes(body={"messages": QUESTION, "stream": True, "n": 8, **ENDLESS}))
+        assert s.until(lambda: s.metric("num_requests_running") > 0)
+        s.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        try:
+            with s.connect(2) as late:
+                late.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                late.settimeout(1)
+                assert late.recv(10) == b""
+        except OSError:
+            pass  # refused, or nobody answers
+        s.process.send_signal(signal.SIGTERM)
+        assert s.process.wait(5) == 143
+    s.process.stdout.close()
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        with Server() as s:
+            s.process.send_signal(signal.SIGPIPE)
+            assert s.chat()[0] == 200
+            s.process.send_signal(number)
+            assert s.process.wait(10) == 0
+    child = subprocess.Popen([MOXIE, "serve", "--port", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child.send_signal(signal.SIGTERM)  # while it loads
+    assert child.wait(20) in (-15, 0)
+
+
+def test_nobody_reads():
+    """A stream that nobody reads ends neither the server nor the others, also when it is stopped then."""
+    s = Server("-c", "4k")
+    stuck = socket.socket()
+    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stuck.connect((s.host, s.port))
+    # With twenty others beside each token, so that it soon is more than is kept for anybody.
+    stuck.sendall(request_bytes(body={"messages": QUESTION, "n": 8, "stream": True, "max_tokens": 3000, "logprobs": True,
+                                      "top_logprobs": 20, **ENDLESS}))
+    assert s.until(lambda: s.metric("num_requests_running") > 0)
+    assert s.until(lambda: s.metric("num_requests_running") + s.metric("num_requests_waiting") == 0, 90)
+    status, answer = s.chat()
+    assert status == 200 and answer["choices"][0]["message"]["content"] == ANSWER
+    assert s.until(lambda: "finish=cancelled" in s.errors())
+    s.process.send_signal(signal.SIGTERM)
+    assert s.process.wait(45) == 0, s.errors()[-2000:]
+    stuck.close()
+    s.process.stdout.close()
+
+
+def test_log_is_harmless():
+    """What clients send cannot break lines of the log or steer a terminal."""
+    with Server() as s:
+        s.raw(b"GET /\x1b[31mred HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        s.ask("GET", "/with%0Anewline")
+        s.post("/v1/chat/completions", {"messages": QUESTION, "model": "a\nb\x1b[2J"})
+        text = s.errors()
+        assert "\x1b" not in text and all(line.startswith("20") for line in text.splitlines()), text
+
+
+def test_states():
+    """Long prompts are known after a restart, but only to the same weights and kernels."""
+    prompt = [{"role": "user", "content": "The cow tells a long story about the fox. " * 60}]
+    with tempfile.TemporaryDirectory() as folder:
+        states = Path(folder) / "states"
+        other = Path(folder) / "demo"  # the same name, shape, size and time, and one other weight
+        other.mkdir()
+        for file in DEMO.iterdir():
+            (other / file.name).write_bytes(file.read_bytes())
+        weights = bytearray((DEMO / "model.safetensors").read_bytes())
+        at = len(weights) // 16 * 9 + 100
+        weights[at] ^= 1
+        (other / "model.safetensors").write_bytes(weights)
+        for file in DEMO.iterdir():
+            os.utime(other / file.name, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+
+        def reused(*words, model=DEMO):
+            with Server("--state-dir", states, *words, model=model) as s:
+                status, answer = s.chat(prompt, max_tokens=4)
+                assert status == 200, answer
+                return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert reused() == 0
+        assert reused() > 400
+        assert reused("--fast") == 0 and reused("--deterministic") == 0
+        assert reused(model=other) == 0
+        assert reused() > 400
+        assert reused(model=other) > 400
+
+
+def test_page():
+    with Server() as s:
+        status, headers, body = s.ask("GET", "/")
+        assert status == 200 and headers["Content-Type"].startswith("text/html") and "default-src 'none'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff" and b"moxie" in body
+
+
+run_tests(globals())

@@ -1,0 +1,544 @@
+/* tests/unit/test_state.c -- prefixes on disk: across restarts, in damaged and foreign files, with
+ * failing disks and memory, and when the process is killed while it writes.
+ *
+ * Whatever lies in the folder, a prompt gives the numbers of a run that computed everything. */
+#include "prefix_kit.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "fail_nth.h"
+#include "runtime/state_file.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+enum { TURN = 300, NEXT = 20 };
+static const char key[] = "model and template";
+
+typedef struct place {
+    char dir[64];
+    int n_warnings;
+    char warning[600]; /* the last one */
+} place;
+
+static void on_warn(void *user, const char *sentence)
+{
+    place *at = user;
+    at->n_warnings++;
+    (void)snprintf(at->warning, sizeof at->warning, "%s", sentence);
+}
+
+static void new_place(place *at)
+{
+    static int n;
+    *at = (place){0};
+    (void)snprintf(at->dir, sizeof at->dir, "%s/states-%d", scratch, n++);
+}
+
+static mox_prefix_opts opts_of(place *at)
+{
+    return (mox_prefix_opts){.state_dir = at->dir, .model_key = key, .warn = on_warn, .warn_user = at};
+}
+
+static const mox_context_opts context_opts = {.n_ctx = 512, .n_seqs = 2, .n_batch = 256};
+
+static int32_t tokens[4][TURN + NEXT];
+
+static void choose_tokens(const mox_model *m)
+{
+    for (int i = 0; i < 4; i++) make_tokens(m, (uint64_t)(10 + i), tokens[i], TURN + NEXT);
+}
+
+/* A life of a server that answers `n` prompts, from `first` on. */
+static void live(const mox_model *m, mox_prefix_opts opts, int first, int n)
+{
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts);
+    mox_seq *s = new_seq(c);
+    for (int i = first; i < first + n; i++) {
+        const int64_t at = adopt(p, s, tokens[i], TURN);
+        (void)step(s, tokens[i] + at, TURN - at);
+        mox_prefix_keep(p, s);
+    }
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+}
+
+/* How much of a prompt a new server finds.  Its logits must be right whatever that is. */
+static int64_t found(const mox_model *m, mox_prefix_opts opts, int which)
+{
+    static float want[4][MAX_VOCAB];
+    static const mox_model *of[4];
+    if (of[which] != m) fresh_logits(m, context_opts, tokens[which], TURN, TURN + NEXT, want[which]);
+    of[which] = m;
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts);
+    mox_seq *s = new_seq(c);
+    const int64_t at = adopt(p, s, tokens[which], TURN + NEXT);
+    if (at < TURN) (void)step(s, tokens[which] + at, TURN - at);
+    const float *got = step(s, tokens[which] + mox_seq_length(s), TURN + NEXT - mox_seq_length(s));
+    if (at == 0 || at == TURN) assert_same(m, got, want[which]);
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+    return at;
+}
+
+/* The path of a file of the folder; the number of them. */
+static int list_files(const place *at, char *path, size_t size)
+{
+    mox_folder f;
+    mox_err err;
+    int n = 0;
+    assert_int_equal(mox_folder_list(&f, at->dir, &err), MOX_OK);
+    for (size_t i = 0; i < f.n; i++) {
+        if (strcmp(f.names[i], "lock") == 0) continue;
+        assert_null(strstr(f.names[i], ".part"));
+        if (n++ == 0) (void)snprintf(path, size, "%s/%s", at->dir, f.names[i]);
+    }
+    mox_folder_deinit(&f);
+    return n;
+}
+
+static int64_t bytes_in(const place *at)
+{
+    mox_folder f;
+    mox_err err;
+    int64_t sum = 0;
+    assert_int_equal(mox_folder_list(&f, at->dir, &err), MOX_OK);
+    for (size_t i = 0; i < f.n; i++) {
+        int64_t bytes, modified;
+        char *path = mox_path_join(at->dir, f.names[i]);
+        assert_true(mox_path_stat(path, &bytes, &modified));
+        sum += bytes;
+        mox_free(path);
+    }
+    mox_folder_deinit(&f);
+    return sum;
+}
+
+/* ---- restarts ---- */
+
+static void test_a_restart_loses_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        place at;
+        char path[300];
+        struct stat st;
+        new_place(&at);
+        choose_tokens(models[i]);
+        live(models[i], opts_of(&at), 0, 2);
+        assert_int_equal(found(models[i], opts_of(&at), 0), TURN);
+        assert_int_equal(found(models[i], opts_of(&at), 1), TURN);
+        assert_int_equal(found(models[i], opts_of(&at), 2), 0);
+        assert_int_equal(at.n_warnings, 0);
+        assert_int_equal(list_files(&at, path, sizeof path), 2);
+        assert_true(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+        assert_true(stat(at.dir, &st) == 0 && (st.st_mode & 0777) == 0700);
+    }
+}
+
+static void test_a_longer_path_replaces_its_beginnings(void **state)
+{
+    (void)state;
+    const mox_model *m = models[HYBRID];
+    place at;
+    char path[300];
+    new_place(&at);
+    choose_tokens(m);
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c);
+    for (int64_t n = 260; n <= TURN; n += 20) {
+        const int64_t begin = adopt(p, s, tokens[0], n);
+        (void)step(s, tokens[0] + begin, n - begin);
+        mox_prefix_keep(p, s);
+        mox_prefix_destroy(&p); /* writes */
+        assert_int_equal(list_files(&at, path, sizeof path), 1);
+        p = new_prefix(c, opts_of(&at));
+    }
+    assert_int_equal(adopt(p, s, tokens[0], TURN + NEXT), TURN);
+    mox_seq_reset(s);
+    assert_int_equal(adopt(p, s, tokens[0], 279), 0); /* no state before: a recurrent model starts again */
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+    assert_int_equal(at.n_warnings, 0);
+}
+
+static void test_the_folder_has_a_limit(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    place at;
+    char path[300];
+    new_place(&at);
+    choose_tokens(m);
+    live(m, opts_of(&at), 0, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    mox_prefix_opts opts = opts_of(&at);
+    opts.state_dir_bytes = bytes_in(&at) * 5 / 2; /* two files */
+    live(m, opts, 1, 1);
+    assert_int_equal(found(m, opts, 0), TURN); /* the second has not been used since */
+    live(m, opts, 2, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 2);
+    assert_true(bytes_in(&at) <= opts.state_dir_bytes);
+    assert_int_equal(found(m, opts, 1), 0);
+    assert_int_equal(found(m, opts, 0), TURN);
+    opts.state_dir_bytes = 1000; /* none */
+    assert_int_equal(found(m, opts, 0), 0);
+    live(m, opts, 3, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 0);
+    assert_int_equal(at.n_warnings, 0);
+}
+
+static void test_one_process_has_the_folder(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    place first, second;
+    char path[300];
+    new_place(&first);
+    choose_tokens(m);
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts_of(&first));
+    second = first;
+    live(m, opts_of(&second), 0, 1); /* works, and keeps nothing */
+    assert_int_equal(second.n_warnings, 1);
+    assert_non_null(strstr(second.warning, "another process holds it"));
+    assert_int_equal(list_files(&first, path, sizeof path), 0);
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+    second.n_warnings = 0;
+    live(m, opts_of(&second), 0, 1);
+    assert_int_equal(second.n_warnings, 0);
+    assert_int_equal(list_files(&first, path, sizeof path), 1);
+}
+
+static void test_wrong_options_are_refused(void **state)
+{
+    (void)state;
+    mox_context *c = new_context(models[DENSE], context_opts);
+    mox_prefix *p;
+    mox_err err;
+    place at;
+    new_place(&at);
+    mox_prefix_opts opts = opts_of(&at);
+    opts.model_key = NULL;
+    assert_int_equal(mox_prefix_create(&p, c, &opts, &err), MOX_E_ARG);
+    opts = opts_of(&at);
+    opts.state_dir = "/proc/no/such/folder";
+    assert_int_equal(mox_prefix_create(&p, c, &opts, &err), MOX_E_IO);
+    assert_null(p);
+    mox_context_destroy(&c);
+}
+
+/* ---- damage ---- */
+
+static void put_byte(const char *path, int64_t at, int flip)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_true(f && fseek(f, (long)at, at < 0 ? SEEK_END : SEEK_SET) == 0);
+    const int c = fgetc(f);
+    assert_true(fseek(f, -1, SEEK_CUR) == 0 && fputc(c ^ flip, f) != EOF && fclose(f) == 0);
+}
+
+/* Sets the i-th number of the header and makes its checksum right again. */
+static void put_header(const char *path, int i, uint64_t value)
+{
+    uint64_t header[15];
+    FILE *f = fopen(path, "r+b");
+    assert_true(f && fread(header, sizeof header, 1, f) == 1);
+    header[i] = value;
+    header[14] = XXH3_64bits(header, 14 * sizeof *header);
+    assert_true(fseek(f, 0, SEEK_SET) == 0 && fwrite(header, sizeof header, 1, f) == 1 && fclose(f) == 0);
+}
+
+static void cut(const char *path, int64_t by)
+{
+    struct stat st;
+    assert_true(stat(path, &st) == 0 && truncate(path, by < 0 ? st.st_size - by : mox_max_i64(st.st_size - by, 0)) == 0);
+}
+
+typedef enum { FLIP, CUT, HEADER } how;
+static const struct {
+    how how;
+    int64_t at; /* FLIP: byte, negative from the end; CUT: bytes less; HEADER: number */
+    uint64_t value;
+} damages[] = {
+    {FLIP, 0, 1},           {FLIP, 8, 1},          {FLIP, 33, 1},         {FLIP, 50, 128},       {FLIP, 112, 1},   {FLIP, 121, 1},
+    {FLIP, 150, 4},         {FLIP, 3000, 1},       {FLIP, 90000, 16},     {FLIP, -33, 1},        {FLIP, -1, 64},   {FLIP, -100, 1},
+    {CUT, 1, 0},            {CUT, 8, 0},           {CUT, 1 << 20, 0},     {CUT, INT64_C(1) << 40, 0}, {CUT, -1, 0}, {CUT, -4096, 0},
+    {HEADER, 2, 2},         {HEADER, 1, 5},        {HEADER, 3, UINT64_MAX}, {HEADER, 4, UINT64_MAX}, {HEADER, 5, UINT64_MAX},
+    {HEADER, 5, 0},         {HEADER, 5, 1},        {HEADER, 6, UINT64_MAX}, {HEADER, 6, 1000},   {HEADER, 7, 999}, {HEADER, 8, 0},
+    {HEADER, 8, 1},         {HEADER, 9, UINT64_MAX}, {HEADER, 9, UINT64_MAX / 10}, {HEADER, 10, UINT64_MAX}, {HEADER, 11, 77},
+    {HEADER, 12, 77},       {HEADER, 13, 0},
+};
+
+static void test_damaged_files_are_ignored(void **state)
+{
+    (void)state;
+    const mox_model *m = models[HYBRID];
+    place at;
+    char path[300], command[700];
+    new_place(&at);
+    choose_tokens(m);
+    live(m, opts_of(&at), 0, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        (void)snprintf(command, sizeof command, "cp '%s' '%s/whole'", path, at.dir);
+        assert_int_equal(system(command), 0);
+        if (damages[i].how == FLIP) put_byte(path, damages[i].at, (int)damages[i].value);
+        else if (damages[i].how == CUT) cut(path, damages[i].at);
+        else put_header(path, (int)damages[i].at, damages[i].value);
+        at.n_warnings = 0;
+        const int64_t n = found(m, opts_of(&at), 0);
+        if (n != 0 || at.n_warnings != 1) fail_msg("damage %d: found %d, %d warnings: %s", (int)i, (int)n, at.n_warnings, at.warning);
+        /* What was computed instead has been written over it, or beside it. */
+        (void)snprintf(command, sizeof command, "rm '%s'/*.state && mv '%s/whole' '%s'", at.dir, at.dir, path);
+        assert_int_equal(system(command), 0);
+    }
+    at.n_warnings = 0;
+    assert_int_equal(found(m, opts_of(&at), 0), TURN);
+    assert_int_equal(at.n_warnings, 0);
+}
+
+static void test_foreign_files_are_ignored(void **state)
+{
+    (void)state;
+    const mox_model *m = models[HYBRID];
+    place at;
+    char path[300], command[1000];
+    new_place(&at);
+    choose_tokens(m);
+    live(m, opts_of(&at), 0, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    mox_prefix_opts other = opts_of(&at);
+    other.model_key = "model and templatf"; /* of the same length */
+    assert_int_equal(found(m, other, 0), 0);
+    assert_int_equal(at.n_warnings, 1);
+    assert_non_null(strstr(at.warning, "another model"));
+    (void)snprintf(command, sizeof command, "mv '%s' '%s/elsewhere' && rm -f '%s'/*.state && ln -s '%s/elsewhere' '%s'", path, scratch,
+                   at.dir, scratch, path);
+    assert_int_equal(system(command), 0);
+    at.n_warnings = 0;
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c);
+    assert_int_equal(adopt(p, s, tokens[0], TURN + NEXT), 0);
+    assert_int_equal(at.n_warnings, 1);
+    assert_non_null(strstr(at.warning, "symbolic link"));
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+    (void)snprintf(command, sizeof command, "mv '%s/elsewhere' '%s' && mkdir '%s/folder.state' && mkfifo '%s/pipe.state'", scratch, path,
+                   at.dir, at.dir);
+    assert_int_equal(system(command), 0);
+    at.n_warnings = 0;
+    assert_int_equal(found(m, opts_of(&at), 0), TURN);
+    assert_int_equal(at.n_warnings, 2);
+    if (geteuid() != 0) return; /* only root can give files away */
+    assert_int_equal(chown(path, 12345, (gid_t)-1), 0);
+    at.n_warnings = 0;
+    assert_int_equal(found(m, opts_of(&at), 0), 0);
+    assert_int_equal(at.n_warnings, 3);
+}
+
+/* ---- failing disks and memory ---- */
+
+typedef struct trouble {
+    atomic_long count; /* the writer is a thread of its own */
+    long at;
+} trouble;
+
+static int fail_io(void *user, const char *path, const char *what)
+{
+    (void)what;
+    trouble *t = user;
+    return strstr(path, "/states-") && atomic_fetch_add(&t->count, 1) + 1 == t->at ? ENOSPC : 0;
+}
+
+static int fail_alloc(void *user, size_t bytes)
+{
+    (void)bytes;
+    trouble *t = user;
+    return atomic_fetch_add(&t->count, 1) + 1 != t->at;
+}
+
+/* Creates, adopts, keeps and destroys; answers whether it could be created. */
+static bool try_to_live(mox_context *c, place *at)
+{
+    mox_prefix *p;
+    mox_err err;
+    const mox_prefix_opts opts = opts_of(at);
+    const mox_status status = mox_prefix_create(&p, c, &opts, &err);
+    assert_true(status == MOX_OK || (!p && err.msg[0]));
+    if (status != MOX_OK) return false;
+    mox_seq *s = new_seq(c);
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = adopt(p, s, tokens[i], TURN);
+        assert_true(n == 0 || n >= 256);
+        if (n < TURN - 1) (void)step(s, tokens[i] + n, TURN - n);
+        mox_prefix_keep(p, s);
+    }
+    mox_seq_destroy(&s);
+    mox_prefix_destroy(&p);
+    for (int k = 0; k < MOX_N_SHARES; k++) assert_int_equal(c->shares[k].n_free, c->shares[k].n);
+    return true;
+}
+
+static void sweep(bool io)
+{
+    const mox_model *m = models[HYBRID];
+    place at, good;
+    char command[300];
+    new_place(&at);
+    new_place(&good);
+    choose_tokens(m);
+    live(m, opts_of(&good), 0, 1);
+    mox_context *c = new_context(m, context_opts);
+    bool done = false;
+    for (long n = 1; !done; n += n < 40 ? 1 : 7) {
+        trouble t = {.at = n};
+        (void)snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", at.dir, good.dir, at.dir);
+        assert_int_equal(system(command), 0);
+        if (io) mox_io_set_hook(fail_io, &t);
+        else mox_alloc_set_hook(fail_alloc, &t);
+        (void)try_to_live(c, &at);
+        mox_io_set_hook(NULL, NULL);
+        mox_alloc_set_hook(NULL, NULL);
+        done = atomic_load(&t.count) < n;
+        at.n_warnings = 0;
+        assert_true(try_to_live(c, &at)); /* and nothing that it left behind is wrong */
+        if (at.n_warnings) fail_msg("after failure %ld: %s", n, at.warning);
+    }
+    mox_context_destroy(&c);
+}
+
+static void test_failing_file_accesses_lose_no_more_than_time(void **state) { (void)state, sweep(true); }
+static void test_failing_allocations_lose_no_more_than_time(void **state) { (void)state, sweep(false); }
+
+/* ---- steps do not wait for the disk ---- */
+
+static int slow_writes(void *user, const char *path, const char *what)
+{
+    (void)path;
+    if (strcmp(what, "write") == 0) {
+        atomic_fetch_add((atomic_long *)user, 1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return 0;
+}
+
+static void test_running_sequences_take_pages_back_from_the_writer(void **state)
+{
+    (void)state;
+    const mox_model *m = models[HYBRID];
+    place at;
+    char path[300];
+    new_place(&at);
+    choose_tokens(m);
+    mox_context_opts opts = context_opts;
+    opts.n_seqs = 1; /* what is being written is all that there is */
+    opts.n_ctx = TURN + NEXT;
+    mox_context *c = new_context(m, opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c);
+    atomic_long n_writes = 0;
+    mox_io_set_hook(slow_writes, &n_writes);
+    (void)step(s, tokens[0], TURN);
+    mox_prefix_keep(p, s);
+    while (atomic_load(&n_writes) < 3) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (int i = 0; i < 4; i++) mox_seq_checkpoint(s);
+    (void)step(s, tokens[1], TURN + NEXT); /* needs every page */
+    mox_io_set_hook(NULL, NULL);
+    assert_int_equal(list_files(&at, path, sizeof path), 0);
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+    assert_int_equal(at.n_warnings, 0);
+}
+
+/* ---- kill -9 ---- */
+
+/* Files go, so that there is always something to write. */
+static void empty_folder(const place *at)
+{
+    mox_folder f;
+    if (mox_folder_list(&f, at->dir, NULL) != MOX_OK) _exit(1);
+    for (size_t i = 0; i < f.n; i++) {
+        char *path = mox_path_join(at->dir, f.names[i]);
+        if (strcmp(f.names[i], "lock") != 0) mox_path_remove(path);
+        mox_free(path);
+    }
+    mox_folder_deinit(&f);
+}
+
+/* Keeps and writes until it is killed; tells `ready` when the first file is under way. */
+static void write_for_ever(const mox_model *m, place *at, int ready)
+{
+    mox_context *c = new_context(m, context_opts);
+    for (int k = 0;; k++) {
+        mox_prefix *p = new_prefix(c, opts_of(at));
+        mox_seq *s = new_seq(c);
+        const int64_t n = adopt(p, s, tokens[k % 4], TURN);
+        (void)step(s, tokens[k % 4] + n, TURN - n);
+        mox_prefix_keep(p, s);
+        if (k == 0 && write(ready, "x", 1) != 1) _exit(1);
+        mox_seq_destroy(&s);
+        mox_prefix_destroy(&p); /* writes what is left */
+        if (k % 4 == 3) empty_folder(at);
+    }
+}
+
+static void test_killed_writers_leave_nothing_that_is_used(void **state)
+{
+    (void)state;
+    const mox_model *m = models[HYBRID];
+    place at;
+    mox_rng rng;
+    mox_rng_init(&rng, 5);
+    new_place(&at);
+    choose_tokens(m);
+    int n_found = 0;
+    for (int i = 0; i < 50; i++) {
+        int ready[2], status;
+        char x;
+        assert_int_equal(pipe(ready), 0);
+        const pid_t child = fork(); /* there are no other threads now */
+        assert_true(child >= 0);
+        if (child == 0) write_for_ever(m, &at, ready[1]);
+        assert_int_equal(read(ready[0], &x, 1), 1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)(mox_rng_unit(&rng) * 30e6)}, NULL);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_true(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        (void)close(ready[0]);
+        (void)close(ready[1]);
+        n_found += found(m, opts_of(&at), i % 4) == TURN;
+        if (at.n_warnings) fail_msg("after kill %d: %s", i, at.warning);
+    }
+    assert_true(n_found > 0); /* some were whole */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_restart_loses_nothing),
+        cmocka_unit_test(test_a_longer_path_replaces_its_beginnings),
+        cmocka_unit_test(test_the_folder_has_a_limit),
+        cmocka_unit_test(test_one_process_has_the_folder),
+        cmocka_unit_test(test_wrong_options_are_refused),
+        cmocka_unit_test(test_damaged_files_are_ignored),
+        cmocka_unit_test(test_foreign_files_are_ignored),
+        cmocka_unit_test(test_failing_file_accesses_lose_no_more_than_time),
+        cmocka_unit_test(test_failing_allocations_lose_no_more_than_time),
+        cmocka_unit_test(test_running_sequences_take_pages_back_from_the_writer),
+        cmocka_unit_test(test_killed_writers_leave_nothing_that_is_used),
+    };
+    return cmocka_run_group_tests(tests, open_models, close_models);
+}

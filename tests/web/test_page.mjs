@@ -1,0 +1,718 @@
+/* test_page.mjs URL|- [--real] [--only WORDS] -- the page in a browser.
+ *
+ * With "-" it talks to fake_server.py, which this starts; with a URL and --real, to a server with
+ * a model, where only what no fixed answer is needed for is tested.  Every test has a fresh
+ * browser profile, and fails when the page logs an error, throws, or asks any other host for
+ * anything. */
+import { deepStrictEqual as same, match, ok } from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { close, onPage, options, packageFile, say, settled, start, waitFor } from './kit.mjs';
+import { finish, test } from './tally.mjs';
+
+const real = options.real;
+const both = (name, run, more = {}) => test(name, () => onPage(run, more), more.alone);
+const fake = (name, run, more) => real || both(name, run, more);
+
+const answers = (page) => page.locator('.message.assistant .prose:not(.thoughts)').allInnerTexts();
+const log = async (page) => (await page.request.get('/log')).json();
+const QUESTION = 'What is the capital of France?';
+
+/* ---- talking ---- */
+
+both('a message is sent and answered', async (page) => {
+    await say(page, QUESTION);
+    same(await page.locator('.said').allInnerTexts(), [QUESTION]);
+    ok((await answers(page))[0].trim().length > 3, 'an answer');
+    match(await page.locator('.stats').innerText(), /[\d.,]+ tokens\/s · first after [\d.]+ .*s · [\d,]+ tokens/);
+    same(await page.inputValue('#prompt'), '');
+    same(await page.title(), `${QUESTION} · moxie`);
+});
+
+fake('an answer grows while it comes, and is announced once', async (page) => {
+    await say(page, 'slow', false);
+    const lengths = [];
+    for (let i = 0; i < 5; i++) {
+        await page.waitForTimeout(150);
+        lengths.push(((await answers(page))[0] || '').length);
+        same(await page.locator('#announce').textContent(), '', 'nothing is announced yet');
+    }
+    ok(new Set(lengths).size >= 3, `it grew: ${lengths}`);
+    match(await page.locator('#status').innerText(), /tokens\/s/);
+    await page.keyboard.press('Escape');
+    await settled(page);
+    match(await page.locator('#announce').textContent(), /^Stopped\. .*The river took its time/);
+});
+
+fake('stop keeps what was said and ends the work of the server', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 10);
+    await page.click('#send');
+    await settled(page);
+    match(await page.locator('.trouble').innerText(), /Stopped/);
+    const text = (await answers(page))[0];
+    ok(text.startsWith('The river') && text.length < 600, text);
+    await waitFor(async () => (await log(page)).ended_early === 1);
+});
+
+both('stop, with the key', async (page) => {
+    await say(page, real ? 'Tell me a story about a cow and a river.' : 'slow', false);
+    if (!real) await page.waitForSelector('#send[aria-label="Stop"]'); /* a small model may be done before */
+    await page.keyboard.press('Escape');
+    await settled(page);
+    same(await page.locator('.trouble.grave:visible').count(), 0);
+});
+
+both('answering again makes a second version', async (page) => {
+    await say(page, QUESTION);
+    await page.hover('.message.assistant');
+    await page.click('.message.assistant [aria-label="Answer again"]');
+    await settled(page);
+    same(await page.innerText('.branch-count'), '2/2');
+    await page.click('[aria-label="Version before"]');
+    same(await page.innerText('.branch-count'), '1/2');
+    same(await page.locator('.message.assistant').count(), 1);
+});
+
+both('an edited message makes a branch', async (page) => {
+    await say(page, 'First words');
+    await say(page, 'Second words');
+    const before = await answers(page);
+    await page.hover('.message.user');
+    await page.locator('.message.user [aria-label="Edit"]').first().click();
+    await page.fill('[aria-label="Edit the message"]', 'Other words');
+    await page.keyboard.press('Enter');
+    await settled(page);
+    same(await page.locator('.said').allInnerTexts(), ['Other words']);
+    if (!real) same((await log(page)).last.messages, [{ role: 'user', content: 'Other words' }]);
+    await page.click('.message.user [aria-label="Version before"]');
+    same(await page.locator('.said').allInnerTexts(), ['First words', 'Second words']);
+    same(await answers(page), before);
+    await page.reload();
+    await page.waitForSelector('.said');
+    same(await page.locator('.said').allInnerTexts(), ['First words', 'Second words']);
+});
+
+fake('editing is given up with Escape, and begun with an arrow', async (page) => {
+    await say(page, 'Some words');
+    await page.focus('#prompt');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.type('!');
+    same(await page.inputValue('[aria-label="Edit the message"]'), 'Some words!');
+    await page.keyboard.press('Escape');
+    same(await page.locator('.said').allInnerTexts(), ['Some words']);
+    same((await log(page)).last.messages.length, 1);
+});
+
+fake('thoughts are folded and counted', async (page) => {
+    await say(page, 'think slow', false);
+    await waitFor(async () => /^Thinking… [12] s$/.test(await page.innerText('.thinking summary')));
+    ok(!(await page.locator('.thoughts').isVisible()), 'folded');
+    await page.click('.thinking summary');
+    await waitFor(async () => (await page.innerText('.thoughts')).includes('The reader asks'));
+    await page.keyboard.press('Escape');
+    await settled(page);
+    match(await page.innerText('.thinking summary'), /^Thought for [\d.]+ s$/);
+    await say(page, 'quick', false);
+    await waitFor(async () => (await log(page)).requests === 2);
+    same((await log(page)).last.messages.length, 1, 'thoughts without an answer are no message');
+    await page.keyboard.press('Escape');
+});
+
+fake('calls of tools are shown and answered', async (page) => {
+    await say(page, 'use two tools');
+    same(await page.locator('.call-name').allInnerTexts(), ['get_weather', 'get_time']);
+    match(await page.locator('.call pre').first().innerText(), /\{\n {2}"city": "Oslo",\n {2}"days": 2\n\}/);
+    await page.fill('[aria-label="Result of get_weather"]', '{"sky": "clear"}');
+    await page.keyboard.press('Enter');
+    same(await page.locator('form.asks').count(), 1);
+    await page.fill('form.asks textarea', '{"time": "noon"}');
+    await page.click('form.asks button');
+    await settled(page);
+    same((await answers(page))[1], 'The tool said {"time": "noon"}');
+    const { messages } = (await log(page)).last;
+    same(
+        messages.slice(1).map(({ role, tool_call_id: id }) => [role, id]),
+        [
+            ['assistant', undefined],
+            ['tool', 'call_1'],
+            ['tool', 'call_2'],
+        ],
+    );
+    same(messages[1].tool_calls[0].function, { name: 'get_weather', arguments: '{"city": "Oslo", "days": 2}' });
+    match(await page.locator('.call.result').first().innerText(), /Result of get_weather\s+\{\s+"sky": "clear"/);
+});
+
+if (real) {
+    both('a model calls a tool and reads its result', async (page) => {
+        const parameters = {
+            type: 'object',
+            properties: { city: { type: 'string', description: 'The name of the city' } },
+            required: ['city'],
+        };
+        const tools = [
+            {
+                type: 'function',
+                function: { name: 'get_weather', description: 'Get the current weather of a city.', parameters },
+            },
+        ];
+        await page.click('#show-settings');
+        await page.fill('#settings [name=temperature]', '0');
+        await page.click('#settings summary');
+        await page.fill('[name=tools]', JSON.stringify(tools));
+        await page.click('#settings [type=submit]');
+        await say(page, 'What is the weather in Paris?');
+        same(JSON.parse(await page.innerText('.call pre')), { city: 'Paris' });
+        await page.fill('form.asks textarea', '{"city": "Paris", "sky": "sunny", "celsius": 21}');
+        await page.click('form.asks button');
+        await settled(page);
+        match((await answers(page)).pop(), /Paris[^]*21|21[^]*Paris/);
+    });
+}
+
+fake('the progress of a long prompt', async (page) => {
+    await say(page, 'read this', false);
+    await waitFor(
+        async () =>
+            (await page.locator('progress').count()) === 1 &&
+            (await page.locator('progress').evaluate((bar) => bar.value > 1000 && bar.max === 8192)),
+    );
+    match(await page.innerText('.wait-label'), /^Reading [\d,]+ of 8,192 tokens/);
+    await settled(page);
+    ok(!(await page.locator('progress').isVisible()));
+});
+
+both('the line of the server', async (page) => {
+    await say(page, QUESTION);
+    await waitFor(async () => /\d+ \/ [\d,]+/.test(await page.innerText('#status')));
+    await waitFor(async () => /[\d.]+ [KMG]B/.test(await page.innerText('#status')));
+    if (!real) match(await page.innerText('#status'), /experts 88%/);
+});
+
+fake('settings go with the request, and stay', async (page) => {
+    await page.click('#show-settings');
+    same(await page.getAttribute('[name=temperature]', 'placeholder'), '0.7');
+    const values = {
+        system: 'Be brief.',
+        temperature: '0.3',
+        top_p: '0.9',
+        top_k: '40',
+        min_p: '0.05',
+        max_tokens: '1',
+        seed: '7',
+    };
+    for (const [name, value] of Object.entries(values)) await page.fill(`#settings [name=${name}]`, value);
+    await page.selectOption('[name=thinking]', 'off');
+    await page.click('#settings summary');
+    await page.fill('[name=tools]', '{"a": 1}');
+    await page.click('#settings [type=submit]');
+    match(await page.innerText('.form-error'), /JSON list/);
+    await page.fill('[name=tools]', '[{"type": "function", "function": {"name": "f"}}]');
+    await page.click('#settings [type=submit]');
+    await page.reload();
+    await say(page, 'hello');
+    const { last } = await log(page);
+    const { temperature, top_p: topP, top_k: topK, min_p: minP, max_tokens: maxTokens, seed } = last;
+    same([temperature, topP, topK, minP, maxTokens, seed], [0.3, 0.9, 40, 0.05, 1, 7]);
+    same(last.chat_template_kwargs, { enable_thinking: false });
+    same(last.messages[0], { role: 'system', content: 'Be brief.' });
+    same(last.tools[0].function.name, 'f');
+    match(await page.innerText('.trouble'), /limit of tokens/);
+    await page.click('#show-settings');
+    await page.click('#settings-defaults');
+    await page.click('#settings [type=submit]');
+    await say(page, 'hello');
+    const bare = (await log(page)).last;
+    for (const name of ['temperature', 'top_p', 'seed', 'max_tokens', 'tools', 'chat_template_kwargs'])
+        ok(!(name in bare), name);
+});
+
+/* ---- conversations ---- */
+
+both('a conversation is there after a reload, and found', async (page) => {
+    await say(page, 'A question about pelicans');
+    const [first] = await answers(page);
+    await page.reload();
+    await page.waitForSelector('.said');
+    same(await answers(page), [first]);
+    await page.goto('/');
+    same(await page.locator('.message').count(), 0);
+    await say(page, 'Something else');
+    await page.fill('#search', 'pelicans');
+    await waitFor(async () => (await page.locator('#conversations .open').count()) === 1);
+    await page.click('#conversations .open');
+    same(await page.locator('.said').allInnerTexts(), ['A question about pelicans']);
+    await page.fill('#search', 'no such words');
+    await page.waitForSelector('text=Nothing found');
+});
+
+both('rename, delete, undo', async (page) => {
+    await say(page, 'One');
+    await page.hover('#conversations li');
+    await page.click('[aria-label="Rename One"]');
+    await page.fill('[name=title]', 'A better name');
+    await page.keyboard.press('Enter');
+    await waitFor(async () => (await page.innerText('#title')) === 'A better name');
+    await page.hover('#conversations li');
+    await page.click('[aria-label="Delete A better name"]');
+    await waitFor(async () => (await page.locator('#conversations li').count()) === 0);
+    same(await page.locator('.message').count(), 0);
+    await page.click('.toast button');
+    await page.waitForSelector('.said');
+    await page.reload();
+    await page.waitForSelector('.said');
+});
+
+both('export and import', async (page) => {
+    await say(page, 'Remember this');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('#export')]);
+    const file = await download.path();
+    const kept = JSON.parse(await readFile(file, 'utf8'));
+    same(kept.conversations.length, 1);
+    await page.setInputFiles('#import-file', file);
+    await page.waitForSelector('text=0 imported, 1 already here');
+    await page.hover('#conversations li');
+    await page.click('[aria-label="Delete Remember this"]');
+    await waitFor(async () => (await page.locator('#conversations li').count()) === 0);
+    await page.setInputFiles('#import-file', file);
+    await page.click('#conversations .open');
+    same(await page.locator('.said').allInnerTexts(), ['Remember this']);
+    for (const [text, why] of [
+        ['{', 'not JSON'],
+        ['{}', 'not exported here'],
+        ['{"format":"moxie-conversations","conversations":[{"nodes":{}}]}', 'no messages'],
+    ]) {
+        await page.setInputFiles('#import-file', {
+            name: 'bad.json',
+            mimeType: 'application/json',
+            buffer: Buffer.from(text),
+        });
+        await page.locator('.toast', { hasText: why }).waitFor();
+    }
+});
+
+fake('an answer goes on while another conversation is shown', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 5);
+    await page.click('#new-chat');
+    await page.waitForSelector('#conversations li.busy');
+    await say(page, 'Meanwhile');
+    same(await answers(page), ['You said: Meanwhile']);
+    await page.click('#conversations .open >> text=slow');
+    const [early] = await answers(page);
+    await waitFor(async () => (await answers(page))[0].length > early.length);
+    await page.click('#send');
+    await settled(page);
+});
+
+fake('a conversation that is deleted while it runs stays deleted', async (page) => {
+    await say(page, 'slow', false);
+    await page.waitForTimeout(2500); /* until it would be stored again */
+    await page.hover('#conversations li');
+    await page.click('[aria-label="Delete slow"]');
+    await waitFor(async () => (await page.locator('#conversations li').count()) === 0);
+    await page.waitForTimeout(500);
+    await page.reload();
+    await page.waitForSelector('text=Conversations stay in this browser.');
+});
+
+fake('two tabs see each other', async (page) => {
+    const other = await page.context().newPage();
+    await other.goto('/');
+    await say(page, 'From the first tab');
+    await other.click('#conversations .open');
+    same(await other.locator('.said').allInnerTexts(), ['From the first tab']);
+    await say(other, 'From the second');
+    await waitFor(async () => (await page.locator('.said').count()) === 2);
+});
+
+/* ---- trouble ---- */
+
+fake(
+    'a busy server is asked again',
+    async (page) => {
+        await say(page, 'busy', false);
+        await waitFor(
+            async () =>
+                (await page.locator('.wait').count()) &&
+                /busy\. Trying again in [12] s/.test(await page.innerText('.wait')),
+        );
+        await settled(page);
+        same(await answers(page), ['You said: busy']);
+    },
+    { expected: /429/ },
+);
+
+fake(
+    'a conversation that does not fit',
+    async (page) => {
+        await say(page, 'full');
+        match(await page.innerText('.trouble'), /too long\. It has 40,960 tokens and the model can take 32,768/);
+    },
+    { expected: /400/ },
+);
+
+fake('an error inside of an answer', async (page) => {
+    await say(page, 'slow and it fails');
+    match(await page.innerText('.trouble'), /The disk could not be read/);
+    match((await answers(page))[0], /^The river took/);
+    ok(await page.locator('.trouble button').isVisible());
+});
+
+fake(
+    'a connection that breaks',
+    async (page) => {
+        await say(page, 'slow and broken');
+        match(await page.innerText('.trouble'), /before the answer was complete/);
+        match((await answers(page))[0], /^The river took/);
+    },
+    { expected: /ERR_|net::/ },
+);
+
+fake(
+    'a server that is gone and comes back',
+    async (page, own) => {
+        await say(page, 'hello');
+        await own.stop();
+        await say(page, 'are you there');
+        match(await page.locator('.trouble').last().innerText(), /does not answer/);
+        await page.locator('#banner', { hasText: 'does not answer' }).waitFor();
+        await own.start();
+        await waitFor(async () => !(await page.locator('#banner').isVisible()), 9000);
+        await page.click('.trouble button');
+        await settled(page);
+        same((await answers(page)).pop(), 'You said: are you there');
+    },
+    { expected: /ERR_CONNECTION/ },
+);
+
+fake(
+    'a server that wants a key',
+    async (page) => {
+        await page.fill('#key-dialog input', 'wrong');
+        await page.keyboard.press('Enter');
+        await page.waitForTimeout(300);
+        await page.fill('#key-dialog input', 'secret');
+        await page.keyboard.press('Enter');
+        await waitFor(async () => (await page.innerText('#model')) !== '');
+        await say(page, 'hello');
+        same(await answers(page), ['You said: hello']);
+        same(await page.evaluate(() => [sessionStorage.length, JSON.stringify(localStorage).includes('secret')]), [
+            1,
+            false,
+        ]);
+    },
+    { key: 'secret', expected: /401/ },
+);
+
+/* ---- what models write ---- */
+
+fake('markdown becomes elements', async (page) => {
+    await say(page, 'markdown');
+    const prose = page.locator('.prose:not(.thoughts)');
+    for (const [selector, n] of [
+        ['h3', 1],
+        ['em', 1],
+        ['strong', 1],
+        ['del', 1],
+        ['ol > li', 2],
+        ['ol ul ul li', 1],
+        ['blockquote', 1],
+        ['hr', 1],
+        ['input[type=checkbox]:checked', 1],
+        ['a[rel~=noopener][target=_blank][href="https://example.org/a?b=c"]', 1],
+    ]) {
+        same(await prose.locator(selector).count(), n, selector);
+    }
+    await say(page, 'table');
+    same(await page.locator('td.to-right').allInnerTexts(), ['0.39 au', '0.72 au', '1.00 au']);
+});
+
+fake('code has its language and is copied', async (page) => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await say(page, 'code');
+    same(await page.innerText('.code-language'), 'python');
+    await page.click('.copy');
+    await page.waitForSelector('text=Copied');
+    match(
+        await page.evaluate(() => navigator.clipboard.readText()),
+        /^def primes\(limit\):\n {4}sieve = [^]*if sieve\[n\]\]$/,
+    );
+});
+
+fake('nothing that a model writes runs or loads', async (page) => {
+    await say(page, 'attack');
+    await page.waitForTimeout(300);
+    same(await page.evaluate(() => window.hacked), undefined);
+    same(await page.locator('#thread :is(script, img, iframe, style, object, embed, base, link, meta)').count(), 0);
+    const inside = await page.evaluate(() =>
+        [...document.querySelectorAll('#thread *')].flatMap((element) =>
+            [...element.attributes].map((attribute) => [attribute.name, attribute.value]),
+        ),
+    );
+    same(
+        inside.filter(([name]) => name.startsWith('on') || name === 'style' || name === 'srcdoc'),
+        [],
+    );
+    same(
+        inside.filter(
+            ([name, value]) => ['href', 'src', 'xlink:href'].includes(name) && !/^(https?|mailto):/.test(value),
+        ),
+        [],
+    );
+    match((await answers(page))[0], /<script>window\.hacked = 1<\/script>/);
+});
+
+both(
+    'the policy is strict and in force',
+    async (page) => {
+        const policy = (await page.request.get('/')).headers()['content-security-policy'];
+        for (const part of [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        ]) {
+            ok(policy.includes(part), part);
+        }
+        ok(!/unsafe|https?:|\*/.test(policy), policy);
+        same(
+            await page.evaluate(() => {
+                try {
+                    document.body.insertAdjacentHTML('beforeend', '<b>x</b>');
+                    return 'markup from a string was taken';
+                } catch (error) {
+                    return error.name;
+                }
+            }),
+            'TypeError',
+        );
+    },
+    { expected: /TrustedHTML|Trusted Type/ },
+);
+
+/* Beats every 20 ms; the longest pause between two is how long the page was deaf. */
+const heartbeat = (page) =>
+    page.evaluate(() => {
+        window.deaf = 0;
+        let last = performance.now();
+        setInterval(() => {
+            const now = performance.now();
+            window.deaf = Math.max(window.deaf, now - last);
+            last = now;
+        }, 20);
+    });
+
+fake(
+    'ten thousand tokens leave the page quick',
+    async (page) => {
+        await heartbeat(page);
+        await say(page, 'long', false);
+        await page.waitForSelector('.prose:not(.thoughts) > p:nth-of-type(2)');
+        await page.evaluate(() => {
+            document.querySelector('.prose:not(.thoughts) > p').mark = 'the same element';
+        });
+        await page.focus('#prompt');
+        await page.keyboard.type('typed meanwhile');
+        await settled(page, 30000);
+        same(await page.inputValue('#prompt'), 'typed meanwhile');
+        same(
+            await page.evaluate(() => document.querySelector('.prose:not(.thoughts) > p').mark),
+            'the same element',
+        );
+        const n = Number((await page.innerText('.stats')).match(/([\d,]+) tokens$/)[1].replace(/,/g, ''));
+        ok(n >= 10000, `${n} tokens`);
+        const deaf = await page.evaluate(() => window.deaf);
+        console.log(`    longest pause ${Math.round(deaf)} ms`);
+        ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
+    },
+    { alone: true },
+);
+
+fake(
+    'a huge table',
+    async (page) => {
+        await heartbeat(page);
+        await say(page, 'huge', true, 30000);
+        same(await page.locator('td').count(), 8000);
+        const deaf = await page.evaluate(() => window.deaf);
+        console.log(`    longest pause ${Math.round(deaf)} ms`);
+        ok(deaf < 3000, `deaf for ${Math.round(deaf)} ms`);
+        ok(
+            await page.evaluate(
+                () =>
+                    document.querySelector('#thread').scrollWidth <= document.querySelector('#thread').clientWidth,
+            ),
+            'it scrolls inside of itself',
+        );
+    },
+    { alone: true },
+);
+
+/* ---- hands and eyes ---- */
+
+fake('the reader may scroll away', async (page) => {
+    await say(page, 'markdown');
+    await say(page, 'code');
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[2] || '').length > 10);
+    const place = () => page.evaluate(() => document.querySelector('#scroller').scrollTop);
+    const toEnd = () =>
+        page.evaluate(() => {
+            const { scrollHeight, scrollTop, clientHeight } = document.querySelector('#scroller');
+            return scrollHeight - scrollTop - clientHeight;
+        });
+    ok((await toEnd()) < 4, 'it follows');
+    await page.mouse.move(700, 300);
+    await page.mouse.wheel(0, -150);
+    await page.waitForTimeout(250);
+    const away = await place();
+    await page.waitForTimeout(500);
+    same(await place(), away, 'it does not pull the reader back');
+    await page.click('#jump');
+    await page.waitForTimeout(300);
+    ok((await toEnd()) < 4, 'it follows again');
+    ok(!(await page.locator('#jump').isVisible()));
+    await page.keyboard.press('Escape');
+    await settled(page);
+});
+
+both('the keyboard is enough', async (page) => {
+    same(
+        await page.evaluate(() => document.querySelector('a, button, input, textarea, [tabindex]').className),
+        'skip',
+    );
+    await page.focus('.skip');
+    await page.keyboard.press('Enter');
+    await page.keyboard.type('line one');
+    await page.keyboard.press('Shift+Enter');
+    await page.keyboard.type('line two');
+    same(await page.inputValue('#prompt'), 'line one\nline two');
+    await page.keyboard.press('Enter');
+    await settled(page);
+    same(await page.locator('.said').allInnerTexts(), ['line one\nline two']);
+    await page.keyboard.press('Control+/');
+    await page.waitForSelector('#keys[open]');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('#keys[open]', { state: 'detached' });
+    await page.keyboard.press('Control+Alt+n');
+    same(await page.locator('.message').count(), 0);
+    same(await page.evaluate(() => document.activeElement.id), 'prompt');
+});
+
+both('light and dark', async (page) => {
+    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await background();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    const dark = await background();
+    ok(light !== dark, `${light} and ${dark}`);
+    await page.click('#theme');
+    same([await background(), await page.getAttribute('#theme', 'aria-label')], [light, 'Theme: light']);
+    await page.reload();
+    same(await background(), light);
+    await page.click('#theme');
+    await page.emulateMedia({ colorScheme: 'light' });
+    same(await background(), dark);
+});
+
+both(
+    'a phone',
+    async (page) => {
+        await say(page, real ? QUESTION : 'table and code and a-very-long-word-'.repeat(8));
+        const wide = await page.evaluate(() =>
+            [...document.querySelectorAll('body, body *')]
+                .filter((element) => {
+                    const box = element.getBoundingClientRect();
+                    return (
+                        !element.closest('pre, .table, #sidebar, .unseen, .skip, dialog') &&
+                        box.width &&
+                        box.right > 321
+                    );
+                })
+                .map((element) => element.outerHTML.slice(0, 80)),
+        );
+        same(wide, [], 'nothing sticks out');
+        for (const id of ['#sidebar-open', '#send', '#show-settings']) {
+            const { width, height } = await page.locator(id).boundingBox();
+            ok(width >= 36 && height >= 36, `${id} is ${width} x ${height}`);
+        }
+        ok(!(await page.locator('#sidebar').isVisible()));
+        await page.click('#sidebar-open');
+        ok(await page.locator('#new-chat').isVisible());
+        await page.keyboard.press('Escape');
+        await waitFor(async () => !(await page.locator('#sidebar').isVisible()));
+        await page.click('#sidebar-open');
+        await page.click('#new-chat');
+        await waitFor(async () => !(await page.locator('#sidebar').isVisible()));
+        same(await page.locator('.message').count(), 0);
+    },
+    { viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true },
+);
+
+/* ---- for everyone ---- */
+
+const axe = await readFile(packageFile('axe-core/axe.min.js'), 'utf8');
+
+/* Serious findings on the page as it is, in both themes. */
+async function findings(page) {
+    const found = [];
+    for (const colorScheme of ['light', 'dark']) {
+        await page.emulateMedia({ colorScheme });
+        const { violations } = await page.evaluate(() => window.axe.run(document));
+        found.push(
+            ...violations
+                .filter(({ impact }) => ['serious', 'critical'].includes(impact))
+                .map(
+                    ({ id, nodes }) =>
+                        `${colorScheme} ${id}: ${nodes.map((node) => node.html.slice(0, 90)).join('  ')}`,
+                ),
+        );
+    }
+    return found;
+}
+
+for (const [size, viewport] of [
+    ['desktop', { width: 1200, height: 800 }],
+    ['phone', { width: 320, height: 640 }],
+]) {
+    both(
+        `axe finds nothing serious on a ${size}`,
+        async (page) => {
+            same(await findings(page), [], 'an empty page');
+            if (real) await say(page, QUESTION);
+            else for (const words of ['think and markdown', 'code', 'table', 'use a tool']) await say(page, words);
+            if (!real) await page.locator('.thinking summary').first().click();
+            same(await findings(page), [], 'a conversation');
+            await page.click('#show-settings');
+            same(await findings(page), [], 'settings');
+            await page.keyboard.press('Escape');
+            await page.focus('#prompt');
+            await page.keyboard.press('ArrowUp');
+            same(await findings(page), [], 'editing');
+            if (size === 'phone') {
+                await page.click('#sidebar-open');
+                await page.waitForTimeout(250);
+                same(await findings(page), [], 'the drawer');
+            }
+        },
+        { viewport, script: axe },
+    );
+}
+
+test('axe would find something', () =>
+    onPage(
+        async (page) => {
+            await page.evaluate(() => {
+                document.querySelector('#send').removeAttribute('aria-label');
+                document.querySelector('#send').removeAttribute('title');
+            });
+            match((await findings(page)).join(' '), /button-name/);
+        },
+        { script: axe },
+    ));
+
+await start();
+await finish(options.only, 3);
+await close();
