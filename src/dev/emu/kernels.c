@@ -7,7 +7,7 @@
 const mox_emu_kernel *mox_emu_find(mox_gpu_kernel id)
 {
     static const mox_emu_kernel *const kernels[] = {
-#define ENTRY(name) [MOX_GPU_KERNEL_##name] = &mox_emu_kernel_##name,
+#define ENTRY(name, threads) [MOX_GPU_KERNEL_##name] = &mox_emu_kernel_##name,
         MOX_GPU_KERNELS(ENTRY)
 #undef ENTRY
     };

@@ -13,4 +13,9 @@
 #include "dev/gpu/rope.h"
 #include "dev/gpu/router.h"
 
+/* The list in params.h, which hosts launch by, says the same as the kernels. */
+#define MOX_GPU_SAME_THREADS(name, threads) static_assert(threads_of_##name == threads, "threads of a kernel");
+MOX_GPU_KERNELS(MOX_GPU_SAME_THREADS)
+#undef MOX_GPU_SAME_THREADS
+
 #endif

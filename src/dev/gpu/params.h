@@ -10,17 +10,18 @@
 
 #include "dev/gpu/gpu.h"
 
-/* X(kernel) */
+/* X(kernel, threads of a group) */
 #define MOX_GPU_KERNELS(X)                                                                      \
-    X(add) X(copy) X(sigmoid_gate)                                                              \
-    X(rms_norm) X(rms_norm_heads) X(residual_norm) X(gated_rms_norm)                            \
-    X(rope) X(matvec) X(experts_gate_up) X(experts_down) X(embed)                               \
-    X(kv_append) X(attention) X(attention_merge) X(mla_absorb)                                  \
-    X(conv1d_silu) X(conv1d_shift) X(gdn_qk_norm) X(gdn_gates) X(gdn_recurrent)                 \
-    X(router_topk) X(router_sigmoid) X(moe_bucket) X(moe_combine)
+    X(add, 256) X(copy, 256) X(sigmoid_gate, 256)                                               \
+    X(rms_norm, 256) X(rms_norm_heads, 256) X(residual_norm, 256) X(gated_rms_norm, 256)        \
+    X(rope, 256) X(matvec, 256) X(experts_gate_up, 256) X(experts_down, 256) X(embed, 128)      \
+    X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64)               \
+    X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
+    X(gdn_recurrent, 128) X(router_topk, 32) X(router_sigmoid, 32) X(moe_bucket, 256)           \
+    X(moe_combine, 256)
 
 typedef enum mox_gpu_kernel {
-#define MOX_GPU_ID(name) MOX_GPU_KERNEL_##name,
+#define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
     MOX_GPU_KERNELS(MOX_GPU_ID)
 #undef MOX_GPU_ID
         MOX_GPU_KERNEL_COUNT

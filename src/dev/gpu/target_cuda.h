@@ -19,6 +19,7 @@
 #define GPU_FN static __device__ __forceinline__
 
 #define GPU_KERNEL(name, threads)                                                               \
+    enum { threads_of_##name = threads };                                                       \
     GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
     extern "C" __global__ void __launch_bounds__(threads)                                       \
         mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \

@@ -8,6 +8,7 @@
 #include "dev/emu/access.h"
 #include "tensor/dtype.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@
 
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
 #define GPU_KERNEL(name, n_threads)                                                             \
+    enum { threads_of_##name = n_threads };                                                     \
     static void kernel_##name(const mox_gpu_##name *p);                                         \
     static void start_##name(const void *params) { kernel_##name(params); }                     \
     extern const mox_emu_kernel mox_emu_kernel_##name;                                          \

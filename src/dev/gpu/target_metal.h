@@ -21,6 +21,7 @@ using namespace metal;
 #define GPU_FN static inline
 
 #define GPU_KERNEL(name, threads)                                                               \
+    enum { threads_of_##name = threads };                                                       \
     kernel void mox_gpu_kernel_##name(constant mox_gpu_##name *p [[buffer(0)]],                 \
                                       uint3 gpu_group_ [[threadgroup_position_in_grid]],        \
                                       uint gpu_thread_ [[thread_index_in_threadgroup]])

@@ -1,0 +1,49 @@
+/* dev/gpu/backend.h -- what a GPU must be able to do for dev/gpu: memory, copies, launches.
+ *
+ * Addresses of device memory are `void *` that the host never follows; arithmetic within an
+ * allocation is fine, and an allocation begins at a multiple of MOX_GPU_ALIGN.  Everything
+ * happens in the order of the calls, as if one thing ended before the next begins.
+ *
+ * Errors are sticky: what fails after it was queued is told by the next sync, and by every
+ * call after it; nothing that was asked for later takes place.  So upload, copy, zero and launch
+ * return nothing, and whoever wants to see results syncs (or downloads, which syncs).
+ *
+ * Threads: one at a time.  Nothing here allocates on the host but open and alloc. */
+#ifndef MOX_DEV_GPU_BACKEND_H
+#define MOX_DEV_GPU_BACKEND_H
+
+#include "base/err.h"
+#include "dev/gpu/params.h"
+
+enum { MOX_GPU_ALIGN = 256 };
+
+typedef struct mox_gpu_backend mox_gpu_backend;
+
+/* A target embeds this as its first member. */
+struct mox_gpu_backend {
+    const char *name;  /* "emu", "cuda" */
+    const char *model; /* what the machine calls the device */
+
+    /* MOX_E_MEMORY, not sticky, when there is no room.  Memory comes with any content. */
+    mox_status (*alloc)(mox_gpu_backend *b, int64_t bytes, void **out, mox_err *err);
+    void (*free)(mox_gpu_backend *b, void *p); /* NULL is fine; waits for what uses it */
+    /* Bytes that the device has, and that could still be allocated. */
+    void (*memory)(mox_gpu_backend *b, int64_t *total, int64_t *left);
+
+    /* `from` may be written again when upload returns. */
+    void (*upload)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes);
+    void (*copy)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes); /* on the device; no overlap */
+    void (*zero)(mox_gpu_backend *b, void *to, int64_t bytes);
+    /* params are the mox_gpu_NAME of the kernel, params_bytes of them; they are copied.  A grid
+     * with a 0 does nothing. */
+    void (*launch)(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t params_bytes);
+
+    /* Waits for all of the above and says what went wrong since the device was opened. */
+    mox_status (*sync)(mox_gpu_backend *b, mox_err *err);
+    /* Waits likewise; `to` is defined only on MOX_OK. */
+    mox_status (*download)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes, mox_err *err);
+
+    void (*close)(mox_gpu_backend *b); /* frees b; what was allocated goes with it */
+};
+
+#endif
