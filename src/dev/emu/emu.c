@@ -154,3 +154,20 @@ mox_status mox_emu_download(mox_emu *e, void *to, const void *p, int64_t bytes, 
     memcpy(to, data, (size_t)bytes);
     return MOX_OK;
 }
+
+mox_status mox_emu_copy(mox_emu *e, void *to, const void *from, int64_t bytes, mox_err *err)
+{
+    unsigned char *source = NULL;
+    if (bytes == 0) return MOX_OK;
+    MOX_TRY(find(e, from, bytes, &source, err));
+    return mox_emu_upload(e, to, source, bytes, err);
+}
+
+mox_status mox_emu_zero(mox_emu *e, void *p, int64_t bytes, mox_err *err)
+{
+    unsigned char *data = NULL;
+    if (bytes == 0) return MOX_OK;
+    MOX_TRY(find(e, p, bytes, &data, err));
+    memset(data, 0, (size_t)bytes);
+    return MOX_OK;
+}

@@ -14,8 +14,8 @@
 #define MOX_GPU_KERNELS(X)                                                                      \
     X(add, 256) X(copy, 256) X(sigmoid_gate, 256)                                               \
     X(rms_norm, 256) X(rms_norm_heads, 256) X(residual_norm, 256) X(gated_rms_norm, 256)        \
-    X(rope, 256) X(matvec, 256) X(experts_gate_up, 256) X(experts_down, 256) X(embed, 128)      \
-    X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64)               \
+    X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)   \
+    X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 32) X(router_sigmoid, 32) X(moe_bucket, 256)           \
     X(moe_combine, 256)
@@ -165,6 +165,14 @@ typedef struct mox_gpu_matvec {
     int64_t x_stride, x_head_stride, y_stride, y_head_stride;
     mox_gpu_vec bias;
 } mox_gpu_matvec;
+
+/* gateup.h: y[t, :] = silu(gate x[t, :]) * (up x[t, :]).  Grid (ceil(rows / ROWS), ceil(n / TOKENS)). */
+typedef struct mox_gpu_gate_up {
+    mox_gpu_mat gate, up;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, x_stride, y_stride;
+} mox_gpu_gate_up;
 
 /* Many matrices of one shape: matrix g owns the places [offsets[g], offsets[g + 1]); place p reads
  * row x_row[p] / x_divisor of x and writes row y_row[p] of y.
