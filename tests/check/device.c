@@ -128,16 +128,20 @@ static bool done(mox_status status, const mox_err *err)
 }
 
 /* A function of the kernel table.  The device computes all units at once, when the first is asked
- * for.  The body changes a, a copy of the arguments; g are those that were given. */
+ * for; of what it refuses the reference computes each unit.  The body changes a, a copy of the
+ * arguments; g are those that were given. */
 #define DEVICE_OP(op, args, body)                                                               \
     static void dev_##op(const args *g, int64_t begin, int64_t end)                             \
     {                                                                                           \
+        static bool computed;                                                                   \
         mox_err err = {0};                                                                      \
-        args a = *g;                                                                            \
-        if (begin != 0) return;                                                                 \
-        body                                                                                    \
-        const mox_status status = at.too_large ? MOX_OK : at.dev->ops.op(at.dev, &a, &err);     \
-        if (!done(status, &err)) mox_##op##_ref(g, begin, end);                                 \
+        if (begin == 0) {                                                                       \
+            args a = *g;                                                                        \
+            body                                                                                \
+            const mox_status status = at.too_large ? MOX_OK : at.dev->ops.op(at.dev, &a, &err); \
+            computed = done(status, &err);                                                      \
+        }                                                                                       \
+        if (!computed) mox_##op##_ref(g, begin, end);                                           \
     }
 
 /* ---- rows ---- */
