@@ -23,6 +23,8 @@ static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, boo
     if (on_device && c->planning) memory = (void *)(uintptr_t)MOX_ARENA_ALIGN; /* not NULL, never touched */
     else if (!on_device) memory = mox_alloc_array((size_t)n, size);
     else if (c->dev->memory.alloc(c->dev, bytes, &memory, NULL) != MOX_OK) memory = NULL;
+    if (!memory && on_device && c->dev->apart)
+        return mox_fail(err, MOX_E_FULL, "%s: %.1f GB do not fit device %s; ask for less context", what, (double)bytes / 1e9, c->dev->name);
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;

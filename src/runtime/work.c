@@ -1,10 +1,12 @@
 /* runtime/work.c -- counting what steps had to read and to multiply at least.
  *
  * A batch reads every resident weight once, whatever its length; experts are counted
- * where they are handed out.  Bytes that an operation reads twice because caches are
+ * where they are handed out, or, on a device that chooses them itself, as if no two tokens
+ * had one in common.  Bytes that an operation reads twice because caches are
  * small, and activations, are not counted: the numbers say what was needed. */
 #include "runtime/context.h"
 
+#include "base/size.h"
 #include "ops/mla.h"
 
 /* Multiply-adds of the attention of a span, over all layers; products with weights are counted elsewhere. */
@@ -52,6 +54,18 @@ void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs)
     *macs = token_macs(m) + params_of(&m->head);
 }
 
+/* Bytes of experts that n tokens read at most. */
+static int64_t most_expert_bytes(const mox_model *m, int64_t n)
+{
+    int64_t bytes = 0;
+    const int64_t chosen = mox_min_i64(n * m->report.n_experts_active, m->n_experts);
+    for (int64_t i = 0; i < m->dims.n_layers; i++) {
+        const mox_expert_weights *e = m->layers[i].experts;
+        if (e) bytes += chosen * (mox_weight_bytes(&e->gate) + mox_weight_bytes(&e->up) + mox_weight_bytes(&e->down));
+    }
+    return bytes;
+}
+
 void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
 {
     const mox_model *m = c->model;
@@ -60,6 +74,7 @@ void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
     w->tokens += n;
     w->batches++;
     w->weight_bytes += dense_bytes(m, n);
+    if (c->dev->apart) w->weight_bytes += most_expert_bytes(m, n);
     w->macs += n * token_macs(m);
     const mox_dtype type = c->caches[0].first.type;
     int64_t cached = 0; /* bytes per position */

@@ -15,10 +15,20 @@ static mox_gpu_backend *enter(mox_dev *d)
     (void)pthread_mutex_lock(&g->lock);
     return g->backend;
 }
+/* The same where somebody waits for what was launched. */
+static mox_gpu_backend *enter_to_wait(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (g->in_step) b->end_step(b);
+    g->in_step = false;
+    return b;
+}
 static void leave(mox_dev *d) { (void)pthread_mutex_unlock(&((mox_dev_gpu *)d)->lock); }
 
 static mox_status gpu_alloc(mox_dev *d, int64_t bytes, void **out, mox_err *err)
 {
+    *out = NULL;
     mox_gpu_backend *b = enter(d);
     const mox_status status = b->alloc(b, mox_max_i64(bytes, 1), out, err);
     if (status == MOX_OK) b->zero(b, *out, bytes);
@@ -52,14 +62,14 @@ static void gpu_zero(mox_dev *d, void *p, int64_t bytes)
 }
 static mox_status gpu_download(mox_dev *d, void *to, const void *from, int64_t bytes, mox_err *err)
 {
-    mox_gpu_backend *b = enter(d);
+    mox_gpu_backend *b = enter_to_wait(d);
     const mox_status status = b->download(b, to, from, bytes, err);
     leave(d);
     return status;
 }
 static mox_status gpu_sync(mox_dev *d, mox_err *err)
 {
-    mox_gpu_backend *b = enter(d);
+    mox_gpu_backend *b = enter_to_wait(d);
     const mox_status status = b->sync(b, err);
     leave(d);
     return status;
@@ -161,6 +171,16 @@ static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64
 
 /* ---- batches ---- */
 
+static void begin_step(mox_dev *d)
+{
+    mox_gpu_backend *b = enter_to_wait(d);
+    if (b->begin_step) {
+        b->begin_step(b);
+        ((mox_dev_gpu *)d)->in_step = true;
+    }
+    leave(d);
+}
+
 /* Spans come first, as they are aligned most; then the tokens, positions and page tables. */
 static void gpu_begin(mox_dev *d, mox_batch *b)
 {
@@ -185,6 +205,7 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;
     b->tokens = on_device;
     b->pos = on_device + b->n;
+    if (b->n == b->n_spans) begin_step(d); /* a token of each sequence: the next one will be like it */
 }
 
 const mox_gpu_span *mox_gpu_spans(mox_dev *d, const mox_span *spans, int64_t n)
