@@ -70,10 +70,11 @@ static inline test_cache make_cache(cache_shape s, int64_t len, int64_t heads, i
     test_cache t = {.c = {.type = s.type, .page_len = s.page_len ? s.page_len : (len ? len : 1)}};
     t.n_pages = s.page_len ? (len + s.page_len - 1) / s.page_len : 1;
     t.c.n_pages = s.page_len ? t.n_pages + 2 : 1;
-    const int64_t pad = (s.type == MOX_DT_I8 ? (dim + 31) / 32 * 34 : dim) + 3; /* vectors do not touch */
-    t.c.token_stride = s.head_major ? pad : heads * pad + 1;
+    const int64_t one = ck.on_device && s.type == MOX_DT_I8 ? 2 : 1; /* GPUs take 8-bit blocks at even addresses */
+    const int64_t pad = (s.type == MOX_DT_I8 ? (dim + 31) / 32 * 34 : dim) + 2 + one; /* vectors do not touch */
+    t.c.token_stride = s.head_major ? pad : heads * pad + one;
     t.c.head_stride = s.head_major ? t.c.page_len * pad : pad;
-    t.c.page_stride = t.c.page_len * (heads * pad + 1) + 7;
+    t.c.page_stride = t.c.page_len * (heads * pad + one) + 6 + one;
     t.n_elements = t.c.n_pages * t.c.page_stride;
     const int64_t bytes = t.n_elements * mox_dtype_bytes(s.type);
     t.c.data = s.type == MOX_DT_F32 ? (void *)ck_f32(t.n_elements) : ck_bytes(bytes);

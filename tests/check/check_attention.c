@@ -112,6 +112,7 @@ static void sizes(void)
     static const int64_t dims[] = {64, 128, 256, 576, 77, 1, 1030};
     for (int l = 0; l < 5; l++)
         for (int g = 0; g < 4; g++) {
+            if (ck.on_device && lens[l] > 1000 && g > 1) continue; /* seconds on an emulated one */
             const problem p = randomised((problem){.heads = 2 * groups[g], .kv_heads = 2, .dim = 64,
                                                    .kv_len = lens[l], .n = 1});
             checked(&p, plain);
@@ -329,7 +330,7 @@ static void test_attention(void)
     sinks();
     extremes();
     several_spans();
-    cuts();
+    if (!ck.on_device) cuts();
     attention_refusals();
 }
 
@@ -377,19 +378,20 @@ static void split_spans(void)
                        .q = ck_random(ROWS * HEADS * DIM, 1.0f)};
     float *together = ck_f32(ROWS * HEADS * DIM), *apart = ck_f32(ROWS * HEADS * DIM);
     mox_attention_args a = args_of(&p, &k, &v, full, together);
-    a.n_spans = 4, a.n_parts = mox_attention_parts(2, HEADS, DIM), a.parts = ck_f32(a.n_parts);
+    a.n_spans = 4, a.n_parts = mox_attention_parts(ck.on_device ? 4 : 2, HEADS, DIM), a.parts = ck_f32(a.n_parts);
     ck_ok(mox_op_attention(&ck.exec, &a, NULL), NULL);
     float *parts = ck_f32(a.n_parts), *before = a.parts;
     a.parts = parts;
-    for (int64_t u = UNITS; u > 0; u -= u % 3 ? u % 3 : 3) ck.exec.kern->attention_parts(&a, u - (u % 3 ? u % 3 : 3), u);
-    ck_exact(parts, before, a.n_parts * 4, "pieces cut otherwise"); /* NaN where no piece is */
+    for (int64_t u = UNITS; u > 0 && !ck.on_device; u -= u % 3 ? u % 3 : 3)
+        ck.exec.kern->attention_parts(&a, u - (u % 3 ? u % 3 : 3), u);
+    if (!ck.on_device) ck_exact(parts, before, a.n_parts * 4, "pieces cut otherwise"); /* NaN where no piece is */
     a.n_spans = 1, a.out = apart;
     for (int i = 0; i < 4; i++) {
         a.spans = &full[i];
         ck_ok(mox_op_attention(&ck.exec, &a, NULL), NULL);
     }
     ck_exact(together, apart, ROWS * HEADS * DIM * 4, "together and apart");
-    a.spans = full, a.n_spans = 4, a.n_parts--;
+    a.spans = full, a.n_spans = 4, a.n_parts = mox_attention_parts(2, HEADS, DIM) - 1;
     ck_refused(mox_op_attention(&ck.exec, &a, NULL), MOX_E_ARG);
 }
 

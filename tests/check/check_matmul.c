@@ -765,7 +765,7 @@ static void bench_matmul(void)
 static void at_every_precision(void (*tests)(void))
 {
     static const mox_precision all[] = {MOX_PRECISION_EXACT, MOX_PRECISION_DEFAULT, MOX_PRECISION_FAST};
-    for (int i = 0; i < (ck.at_ref ? 1 : 3); i++) {
+    for (int i = 0; i < (ck.at_ref || ck.on_device ? 1 : 3); i++) {
         ck.exec.precision = all[i];
         tests();
     }

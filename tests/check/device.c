@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIRRORS = 64, ROWS_MAX = 65536, SPANS_MAX = 64, PAGES_MAX = 65536 };
+enum { MIRRORS = 1024, ROWS_MAX = 65536, SPANS_MAX = 64, PAGES_MAX = 65536 };
 static const int64_t memory_bytes = (int64_t)4 << 30, large_bytes = (int64_t)64 << 20;
 
 /* A buffer of the test and its twin. */
@@ -42,7 +42,7 @@ static void *twin(const void *p, int64_t bytes, bool back)
     if (!p) return NULL;
     for (int i = 0; i < at.n_mirrors; i++) {
         mirror *m = &at.mirrors[i];
-        if (start < m->host || start > m->host + m->bytes) continue;
+        if (start != m->host && (start < m->host || start >= m->host + m->bytes)) continue;
         m->back |= back;
         return m->device + (start - m->host);
     }
@@ -267,9 +267,14 @@ DEVICE_OP(kv_append, mox_kv_append_args, {
     a.cache = cache(&g->cache, true);
     a.src = in(g->src, extent(rows, g->stride, g->heads, g->head_stride, g->dim));
 })
-DEVICE_OP(attention, mox_attention_args, {
-    begin_spans(g->spans, g->n_spans);
+/* The slot does what three kernels of the processor do one after the other, so whichever of the
+ * first two is called has it all done. */
+static bool attend(const mox_attention_args *g)
+{
+    mox_err err = {0};
+    mox_attention_args a = *g;
     int64_t rows = 0;
+    begin_spans(g->spans, g->n_spans);
     for (int64_t i = 0; i < g->n_spans; i++) rows = mox_max_i64(rows, g->spans[i].row0 + g->spans[i].n);
     a.q = in(g->q, extent(rows, g->q_stride, g->heads, g->q_head_stride, g->dim));
     a.out = out(g->out, extent(rows, g->out_stride, g->heads, g->out_head_stride, g->v_dim));
@@ -278,9 +283,25 @@ DEVICE_OP(attention, mox_attention_args, {
     a.parts = out(g->parts, g->n_parts * 4);
     forget_known();
     if (g->sinks) must(at.dev->apart->know(at.dev, g->sinks, g->heads, &err), &err);
-})
-/* The slot has done what these do on the processor. */
-static void dev_attention_parts(const mox_attention_args *g, int64_t begin, int64_t end) { (void)g, (void)begin, (void)end; }
+    const mox_status status = at.too_large ? MOX_OK : at.dev->ops.attention(at.dev, &a, &err);
+    return done(status, &err);
+}
+static void dev_attention(const mox_attention_args *g, int64_t begin, int64_t end)
+{
+    static bool computed;
+    if (begin == 0) computed = attend(g);
+    if (!computed) mox_attention_ref(g, begin, end);
+}
+static bool parts_computed;
+static void dev_attention_parts(const mox_attention_args *g, int64_t begin, int64_t end)
+{
+    if (begin == 0) parts_computed = attend(g);
+    if (!parts_computed) mox_attention_parts_ref(g, begin, end);
+}
+static void dev_attention_merge(const mox_attention_args *g, int64_t begin, int64_t end)
+{
+    if (!parts_computed) mox_attention_merge_ref(g, begin, end);
+}
 
 DEVICE_OP(mla_split, mox_mla_split_args, {
     a.q_full = in(g->q_full, g->n * g->heads * (g->nope + g->rope) * 4);
@@ -338,8 +359,8 @@ DEVICE_OP(gdn_split, mox_gdn_split_args, {
     a.a = out(g->a, g->n * g->v_heads * 4);
 })
 DEVICE_OP(conv1d_silu, mox_conv1d_silu_args, {
+    a.state = in(g->state, (g->width - 1) * g->channels * 4); /* first: x may begin there and be shorter */
     a.x = in(g->x, extent(g->n, g->x_stride, 1, 0, g->channels));
-    a.state = in(g->state, (g->width - 1) * g->channels * 4);
     a.out = out(g->out, extent(g->n, g->out_stride, 1, 0, g->channels));
     a.weight = vec(&g->weight);
 })
@@ -377,7 +398,7 @@ DEVICE_OP(gdn_chunk, mox_gdn_args, { a = gdn(g); })
 /* ---- routing and combining ---- */
 
 DEVICE_OP(router_topk, mox_router_topk_args, {
-    if (g->n_degenerate) { /* which a device does not count */
+    if (g->n_degenerate && g->order == MOX_TOPK_SORTED) { /* which a device does not count */
         mox_router_topk_args counted = *g;
         counted.ids = ck_i32(g->n * g->k);
         counted.weights = ck_f32(g->n * g->k);
@@ -413,8 +434,9 @@ static void dev_moe_bucket(const mox_moe_bucket_args *g, int64_t begin, int64_t 
 
 /* ---- the level ---- */
 
-/* Operations of the device, by the names of the catalogue; those of moe_ffn are its parts. */
-#define DEVICE_OPS(X) MOX_DEV_CATALOGUE(X) MOX_DEV_OPTIONAL(X) X(moe_bucket, ) X(matmul_grouped, )
+/* Operations of the device, by the names of the catalogue; moe_ffn by its parts, and attention also
+ * over many keys. */
+#define DEVICE_OPS(X) MOX_DEV_CATALOGUE(X) MOX_DEV_OPTIONAL(X) X(moe_bucket, ) X(matmul_grouped, ) X(attention_parts, )
 
 static const char *const names[] = {
 #define NAME(op, args) #op,
@@ -468,7 +490,7 @@ bool ck_device_open(const char *name, mox_kern *kern, const ck_device_plant *pla
 #define FILL(op, args) kern->op = dev_##op;
     DEVICE_OPS(FILL)
 #undef FILL
-    kern->attention_parts = kern->attention_merge = dev_attention_parts;
+    kern->attention_merge = dev_attention_merge;
     kern->matmul_prepare = NULL;
     kern->matmul_grouped_prepare = NULL;
     kern->gate_up_swiglu_prepare = NULL;

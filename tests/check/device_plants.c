@@ -81,7 +81,7 @@ const ck_device_plant ck_device_plants[] = {
     ENTRY("attention", attention, attention_causal),
     ENTRY("attention", attention, attention_scale),
     ENTRY("attention", attention, attention_sinks),
-    ENTRY("attention", attention_merge, attention_merge),
+    ENTRY("attention_parts", attention_merge, attention_merge),
     ENTRY("mla_split", copy, copy_tail),
     ENTRY("mla_q_absorb", mla_absorb, absorb),
     ENTRY("mla_q_absorb", matvec, matvec_tail),

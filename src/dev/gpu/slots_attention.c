@@ -50,7 +50,8 @@ static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_er
     const float *sinks = NULL;
     if (a->sinks) MOX_TRY(mox_gpu_find_known(d, a->sinks, a->heads, &sinks, err));
     bool cut = false; /* a span that is worth pieces */
-    for (int64_t i = 0; i < a->n_spans && a->parts; i++) cut |= a->spans[i].n == 1 && a->spans[i].pos0 >= MOX_ATTENTION_PIECE;
+    const bool room = a->parts && a->n_parts >= mox_attention_parts(a->n_spans, a->heads, a->v_dim);
+    for (int64_t i = 0; i < a->n_spans && room; i++) cut |= a->spans[i].n == 1 && a->spans[i].pos0 >= MOX_ATTENTION_PIECE;
     const mox_gpu_attention p = {.q = a->q, .out = a->out, .parts = a->parts, .sinks = sinks,
                                  .spans = mox_gpu_spans(d, a->spans, a->n_spans), .k = mox_gpu_cache_of(&a->k),
                                  .v = mox_gpu_cache_of(&a->v), .n_spans = a->n_spans, .heads = a->heads, .kv_heads = a->kv_heads,
