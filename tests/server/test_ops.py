@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """test_ops.py MOXIE [TEST...] -- addresses, keys, origins, signals, logs."""
+import fcntl
 import json
 import os
 import resource
@@ -173,6 +174,48 @@ def test_nobody_reads():
     s.process.stdout.close()
 
 
+def test_asked_while_it_stops():
+    """Whoever asks for numbers while the server stops gets them, or nothing, and does it no harm."""
+    for _ in range(4):
+        with Server() as s:
+            def ask():
+                try:
+                    with s.connect(5) as c:
+                        for i in range(10000):
+                            c.sendall(f"GET {['/metrics', '/slots'][i % 2]} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                            if not c.recv(65536):
+                                return
+                except OSError:
+                    pass
+
+            def stop():
+                time.sleep(0.3)
+                s.process.send_signal(signal.SIGTERM)
+            in_threads([ask] * 24 + [stop])
+            assert s.process.wait(20) == 0, s.errors()[-2000:]
+
+
+def test_log_that_nobody_reads():
+    """A pipe that is full costs lines of the log, not the server; what is missing is told."""
+    out, into = os.pipe()
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+    with Server(stderr=into) as s:
+        os.close(into)
+        for i in range(200):
+            assert s.ask("GET", f"/nothing/{i}", timeout=10)[0] == 404
+        assert s.chat()[0] == 200
+        lost = s.metric("log_lines_lost_total")
+        assert lost > 100, lost
+        os.set_blocking(out, False)
+        before = os.read(out, 1 << 20).decode()
+        assert all(line.startswith("20") for line in before.splitlines()) and before.endswith("\n"), before
+        s.ask("GET", "/nothing/more")
+        assert s.until(lambda: s.metric("log_lines_lost_total") == lost)
+        after = os.read(out, 1 << 20).decode()
+        assert f"lines={lost:.0f}" in after.splitlines()[0] and "/nothing/more" in after.splitlines()[1], after
+    os.close(out)
+
+
 def test_log_is_harmless():
     """What clients send cannot break lines of the log or steer a terminal."""
     with Server() as s:
@@ -211,6 +254,8 @@ def test_states():
         assert reused(model=other) == 0
         assert reused() > 400
         assert reused(model=other) > 400
+    with Server("--state-dir", "/proc/no/such/folder") as s:
+        assert s.chat(prompt, max_tokens=4)[0] == 200 and "/proc/no/such/folder" in s.errors()
 
 
 def test_page():
