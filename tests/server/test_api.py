@@ -192,16 +192,17 @@ def test_replies_come_back():
     more = [{"role": "user", "content": "What is the capital of France?"}]
     with Server() as s:
         for blanks in ["", " \n"]:
-            first = s.chat(**odd)[1]
+            first = s.chat(logprobs=True, **odd)[1]
             text = first["choices"][0]["message"]["content"]
-            tokens = s.post("/tokenize", {"content": text})[2]["tokens"]
-            assert len(text) == 300 and len(tokens) < first["usage"]["completion_tokens"], "an encoder would do the same"
+            sampled = [t["token"] for t in first["choices"][0]["logprobs"]["content"]]
+            encoded = [t["piece"] for t in s.post("/tokenize", {"content": text, "with_pieces": True})[2]["tokens"]]
+            assert sampled != encoded and "".join(encoded) == text and "".join(sampled) == text, (sampled[-5:], encoded[-5:], text[-20:])
             history = QUESTION + [{"role": "assistant", "content": text + blanks}] + more
             second = s.chat(history, max_tokens=5)[1]["usage"]
             assert second["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["total_tokens"] - 1, (first["usage"], second)
         changed = QUESTION + [{"role": "assistant", "content": text[:150] + "?" + text[150:]}] + more
         usage = s.chat(changed, max_tokens=5)[1]["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] <= first["usage"]["prompt_tokens"] and usage["prompt_tokens"] < second["prompt_tokens"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] <= first["usage"]["prompt_tokens"], (usage, first["usage"])
         call = s.chat(ASK_WEATHER, tools=[WEATHER], logit_bias={})[1]
         message = call["choices"][0]["message"]
         message["tool_calls"][0]["function"]["arguments"] = json.dumps(json.loads(message["tool_calls"][0]["function"]["arguments"]), indent=4)
@@ -213,12 +214,15 @@ def test_replies_come_back():
 def test_one_choice_that_fails():
     """When one of several choices cannot go on, nobody waits for the others, and nothing more is computed for them."""
     with Server() as s:
-        digits = [t for word in ("1", "x1") for t in s.post("/tokenize", {"content": word})[2]["tokens"]]
-        x = s.post("/tokenize", {"content": "x"})[2]["tokens"]
-        bias = [[t, False] for t in set(digits) - set(x)]
-        status, answer = s.chat(n=4, seed=1, logit_bias=bias, max_tokens=3000, temperature=50, top_k=0, top_p=1,
-                                grammar='root ::= "x" "1" | "y" [a-z ]{60000}')
-        assert status == 500 and "logit_bias" in answer["error"]["message"], answer
+        one = s.post("/tokenize", {"content": "1"})[2]["tokens"]
+        fields = {"messages": QUESTION, "n": 4, "seed": 1, "logit_bias": [[one[0], False]], "max_tokens": 3000, "temperature": 50, "top_k": 0,
+                  "top_p": 1, "grammar": 'root ::= "#" [a-z]{20} "1" | "@" [a-z ]{60000}'}
+        events = s.stream("/v1/chat/completions", fields)
+        assert "logit_bias" in events[-1][1]["error"]["message"], str(events[-1])[:500]
+        begun = {c["delta"]["content"][0] for _, e in events[:-1] for c in e["choices"] if c["delta"].get("content")}
+        assert {"#", "@"} <= begun, "choose another seed"
+        status, _, answer = s.post("/v1/chat/completions", fields)
+        assert status == 500 and "logit_bias" in answer["error"]["message"], (status, str(answer)[:500])
         assert s.until(s.idle, 1), "the others go on"
         assert s.metric("generation_tokens_total") < 1000, "the others went on"
 
@@ -239,10 +243,11 @@ def test_logprobs():
         assert "".join(c["logprobs"]["tokens"]) == c["text"] and len(c["logprobs"]["token_logprobs"]) == len(c["logprobs"]["tokens"])
         assert c["logprobs"]["text_offset"][0] == 0 and all(len(x) == 2 for x in c["logprobs"]["top_logprobs"])
         body = {"prompt": "Größe: ", "max_tokens": 100, "temperature": 50, "top_k": 0, "top_p": 1, "seed": 3, "logprobs": 1, "echo": True,
-                "grammar": "root ::= [äöüa-c]{30}"}
+                "grammar": "root ::= ([äöü] [a-c]){15}"}
         c = s.post("/v1/completions", body)[2]["choices"][0]
         offsets, tokens = c["logprobs"]["text_offset"], c["logprobs"]["tokens"]
-        assert offsets[0] == len("Größe: ") and len(c["text"]) == offsets[0] + 30 and sum(x in "äöü" for x in c["text"][7:]) > 3, c
+        assert offsets[0] == len("Größe: ") and len(c["text"]) == offsets[0] + 30 and sum(x in "äöü" for x in c["text"][7:]) == 15, c
+        assert offsets[-1] == len(c["text"]) - 1 and tokens[-1] == c["text"][-1], "the last token is missing"
         whole = [i for i, t in enumerate(tokens) if "\ufffd" not in t]
         assert whole and all(c["text"].startswith(tokens[i], offsets[i]) for i in whole), c
         pieces = [e["choices"][0]["logprobs"] for _, e in s.stream("/v1/completions", body)[:-1]]

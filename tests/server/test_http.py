@@ -118,13 +118,11 @@ def test_bodies_at_once():
         crowd = [s.connect() for _ in range(9)]
         for c in crowd:
             c.sendall(head("Host: localhost", "Content-Type: application/json", f"Content-Length: {size + 10}") + b" " * size)
-        body = b'{"messages": []' + b" " * (size - 16) + b"}"
-        ask = lambda: s.ask("POST", "/v1/chat/completions", body)[0]
-        assert s.until(lambda: ask() == 503), "there is no limit"
-        assert s.chat()[0] == 503
+        assert s.until(lambda: s.chat()[0] == 503, 20), "there is no limit"
+        assert s.chat()[0] == 503 and s.ask("GET", "/health")[0] == 200
         for c in crowd:
             c.close()
-        assert s.until(lambda: ask() == 400) and s.chat()[0] == 200
+        assert s.until(lambda: s.chat()[0] == 200)
 
 
 def test_floods():

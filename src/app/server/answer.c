@@ -109,6 +109,15 @@ static void fail(mox_answer *a, const mox_problem *p)
 
 /* ---- events -------------------------------------------------------------------------------------- */
 
+/* Whether the token is one that nobody reads; where a form ends a reply, its last one is text. */
+static bool is_end(const mox_answer *a, const mox_event *e)
+{
+    mox_generation g;
+    if (e->stop != MOX_STOP_END && e->stop != MOX_STOP_CALLS) return false;
+    mox_model_get_generation(a->server->session.model, &g);
+    return mox_is_stop(&g, a->server->session.tokenizer, e->token.token);
+}
+
 static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     const double now = mox_clock_now();
@@ -119,8 +128,7 @@ static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
     if (c->last_token > 0.0)
         mox_metrics_observe(&a->server->metrics, MOX_TIME_BETWEEN_TOKENS, now - c->last_token);
     c->last_token = now;
-    const bool ends = e->stop == MOX_STOP_END || e->stop == MOX_STOP_CALLS; /* nobody reads that one */
-    if (a->ask.n_logprobs < 0 || ends || c->in_thinking) return;
+    if (a->ask.n_logprobs < 0 || c->in_thinking || is_end(a, e)) return;
     const size_t stride = 1 + (size_t)a->ask.n_logprobs;
     mox_err err;
     if (mox_buffer_reserve(&c->records, ((size_t)c->n_records + 1) * stride, sizeof(mox_logprob), "logprobs",
