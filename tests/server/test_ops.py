@@ -198,21 +198,20 @@ def test_asked_while_it_stops():
 def test_log_that_nobody_reads():
     """A pipe that is full costs lines of the log, not the server; what is missing is told."""
     out, into = os.pipe()
-    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 8192)
     with Server(stderr=into) as s:
         os.close(into)
         for i in range(200):
             assert s.ask("GET", f"/nothing/{i}", timeout=10)[0] == 404
         assert s.chat()[0] == 200
-        lost = s.metric("log_lines_lost_total")
-        assert lost > 100, lost
         os.set_blocking(out, False)
         before = os.read(out, 1 << 20).decode()
         assert all(line.startswith("20") for line in before.splitlines()) and before.endswith("\n"), before
         s.ask("GET", "/nothing/more")
-        assert s.until(lambda: s.metric("log_lines_lost_total") == lost)
+        time.sleep(0.3 * SLOW)  # lines are written behind their answers
+        lost = s.metric("log_lines_lost_total")
         after = os.read(out, 1 << 20).decode()
-        assert f"lines={lost:.0f}" in after.splitlines()[0] and "/nothing/more" in after.splitlines()[1], after
+        assert lost > 100 and f"lines={lost:.0f}" in after.splitlines()[0] and "/nothing/more" in after.splitlines()[-1], (lost, after)
     os.close(out)
 
 

@@ -283,7 +283,7 @@ static enum MHD_Result queue_answer(mox_http_call *c, struct MHD_Connection *con
     for (int i = 0; i < c->n_headers; i++)
         ok &= MHD_add_response_header(r, c->headers[i].name, c->headers[i].value);
     ok &= MHD_add_response_header(r, "X-Request-Id", c->id);
-    if (c->close) ok &= MHD_add_response_header(r, "Connection", "close");
+    if (c->close || atomic_load(&c->http->quiet)) ok &= MHD_add_response_header(r, "Connection", "close");
     if (ok == MHD_YES) ok = MHD_queue_response(connection, (unsigned)c->status, r);
     MHD_destroy_response(r);
     return ok;
@@ -641,6 +641,7 @@ mox_status mox_http_start(mox_http **out, const mox_http_opts *opts, mox_err *er
 
 void mox_http_quiesce(mox_http *h)
 {
+    atomic_store(&h->quiet, true);
     const MHD_socket listener = MHD_quiesce_daemon(h->daemon);
     if (listener != MHD_INVALID_SOCKET) (void)close(listener);
 }

@@ -40,6 +40,7 @@ struct mox_http {
     mox_http_conn *conns;
     uint64_t serial;
     int n_busy;
+    atomic_bool quiet; /* connections end with their next answer */
     atomic_bool stopping;
     atomic_llong body_bytes; /* that all calls hold */
 
