@@ -34,12 +34,12 @@ class Skip(Exception):
 class Server:
     """A running `moxie serve`; stops at the end of a with block."""
 
-    def __init__(self, *words, model=DEMO, env=None, preexec=None):
+    def __init__(self, *words, model=DEMO, env=None, preexec=None, stderr=None):
         self.log = tempfile.NamedTemporaryFile(mode="w+", prefix="moxie-log-")
         clean = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}
         port = [] if "--port" in words or "--unix-socket" in words else ["--port", "0"]
         self.process = subprocess.Popen([MOXIE, "serve", "-m", str(model), *port, *map(str, words)], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=self.log, text=True, env={**clean, **(env or {})}, preexec_fn=preexec)
+                                        stdout=subprocess.PIPE, stderr=stderr or self.log, text=True, env={**clean, **(env or {})}, preexec_fn=preexec)
         self.said = self.process.stdout.readline()
         self.path = (re.search(r"unix:([^,]+)", self.said) or [None, None])[1]
         found = re.search(r"http://(\[?[^\],]+\]?):(\d+)", self.said)

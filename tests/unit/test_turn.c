@@ -317,6 +317,35 @@ static void test_max_tokens(void **state)
 }
 
 /* What was held back comes out: half a marker, half a stop string, half a character, half a call. */
+/* No token that ends a reply is chosen, however likely, beside biases of the caller's own. */
+static void test_ignore_end(void **state)
+{
+    (void)state;
+    const mox_logit_bias bias = {5, -3};
+    mox_generation g;
+    mox_turn_opts opts = usual(NULL);
+    mox_stop stop;
+    mox_err err;
+    int32_t token, id;
+    mox_model_get_generation(model, &g);
+    opts.ignore_end = true;
+    opts.max_tokens = 4;
+    opts.sampling.logit_bias = &bias;
+    opts.sampling.n_logit_bias = 1;
+    mox_turn *t = open_turn(&opts, chat);
+    memset(logits, 0, (size_t)n_vocab * sizeof *logits);
+    for (int32_t i = 0; (id = mox_stop_id(&g, tokenizer, i)) >= 0; i++) logits[id] = 9;
+    logits[5] = 3;
+    logits[6] = 1;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(mox_turn_next(t, logits, &token, &stop, &err), MOX_OK);
+        assert_int_equal(token, 6);
+        assert_int_equal(stop, i < 3 ? MOX_STOP_NOT : MOX_STOP_LENGTH);
+    }
+    memset(logits, 0, (size_t)n_vocab * sizeof *logits);
+    mox_turn_destroy(&t);
+}
+
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -530,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_think_budget),
         cmocka_unit_test(test_budget_without_thinking),
         cmocka_unit_test(test_max_tokens),
+        cmocka_unit_test(test_ignore_end),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_message_json),
         cmocka_unit_test(test_said),
