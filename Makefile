@@ -54,8 +54,8 @@ clean:
 help:
 	@echo 'make            build the program (build/moxie) and the library'
 	@echo 'make run        chat with the demo model; PROMPT="..." asks it one question'
-	@echo 'make test       all suites, with and without sanitizers (minutes)'
-	@echo 'make test-long  fuzzing, every failing allocation, wide shapes, clang, emulated ARM (three quarters of an hour)'
+	@echo 'make test       what a change must pass, also under the address sanitizer (minutes)'
+	@echo 'make test-long  thread sanitizer, fuzzing, every failing allocation, wide shapes, clang, emulated ARM (three quarters of an hour)'
 	@echo 'make bench      rates of the kernels and of the demo model'
 	@echo 'make asan       the program with the address and undefined-behaviour sanitizers (build-asan/moxie)'
 	@echo 'make install    program, manual, completions, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'

@@ -69,7 +69,7 @@ MOX_API void mox_model_get_residency(const mox_model *m, mox_weight_residency *o
 typedef struct mox_kernels {
     const char *isa;       /* the kernel level */
     const char *precision; /* of activations: "default", "exact", "fast" */
-    const char *kv_type;   /* of the attention cache: "f32", "f16" */
+    const char *kv_type;   /* of the attention cache: "f32", "f16", "q8" */
     int32_t n_threads;
 } mox_kernels;
 MOX_API void mox_context_get_kernels(const mox_context *c, mox_kernels *out);
