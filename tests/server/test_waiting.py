@@ -57,7 +57,7 @@ def test_pings():
         assert s.until(lambda: s.metric("num_requests_waiting") == 55, 20)
         started = time.monotonic()
         openai, anthropic = [], []
-        in_threads([lambda: ping_times(s, "/v1/chat/completions", {"messages": QUESTION, "stream": True}, b"\r\n: ", 0, openai),
+        in_threads([lambda: ping_times(s, "/v1/chat/completions", {"messages": QUESTION, "stream": True}, b"\r\n:\n\n", 0, openai),
                     lambda: ping_times(s, "/v1/messages", {"messages": QUESTION, "stream": True, "max_tokens": 5}, b"event: ping", 1, anthropic)])
         for times in [openai, anthropic]:
             gaps = [b - a for a, b in zip([started] + times, times)]

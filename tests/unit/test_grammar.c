@@ -420,6 +420,8 @@ static void test_masks(void **state)
         {"{\"type\": \"string\"}", "\"a\xc3"},         {"{\"type\": \"string\"}", "\"a\\"},                  {"{\"type\": \"string\", \"pattern\": \"^[a-z ]*$\"}", "\""},
         {"{\"type\": \"number\"}", "12"},             {"{\"properties\": {\"a\": {}, \"b\": {}}}", "{"},     {"{\"type\": \"string\", \"pattern\": \"b\"}", "\"b"},
         {"{\"enum\": [\"Paris\", \"Part\"]}", "\"Pa"}, {"{\"type\": \"string\", \"minLength\": 3}", "\"a"},   {"true", ""},
+        {"{\"type\": \"string\", \"pattern\": \"^\\\\w+( \\\\w+)*$\"}", "\"ab"}, {"{\"type\": \"string\", \"pattern\": \"^[A-Za-z]+[0-9]$\"}", "\"ab"},
+        {"{\"type\": \"string\", \"pattern\": \"^\\\\w+( \\\\w+)*$\", \"minLength\": 9}", "\"ab"}, {"{\"type\": \"string\", \"pattern\": \"^\\\\w+x$\", \"maxLength\": 7}", "\"ab"},
     };
     const int32_t n = mox_tokenizer_size(kit_tokenizer);
     unsigned char *mask = malloc((size_t)n + 3);
