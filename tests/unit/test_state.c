@@ -173,16 +173,22 @@ static void test_a_longer_path_replaces_its_beginnings(void **state)
     assert_int_equal(at.n_warnings, 0);
 }
 
+/* A place with the one file that a turn leaves. */
+static void new_place_with_file(place *at, const mox_model *m, char *path, size_t n)
+{
+    new_place(at);
+    choose_tokens(m);
+    live(m, opts_of(at), 0, 1);
+    assert_int_equal(list_files(at, path, n), 1);
+}
+
 static void test_the_folder_has_a_limit(void **state)
 {
     (void)state;
     const mox_model *m = models[DENSE];
     place at;
     char path[300];
-    new_place(&at);
-    choose_tokens(m);
-    live(m, opts_of(&at), 0, 1);
-    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    new_place_with_file(&at, m, path, sizeof path);
     mox_prefix_opts opts = opts_of(&at);
     opts.state_dir_bytes = bytes_in(&at) * 5 / 2; /* two files */
     live(m, opts, 1, 1);
@@ -300,10 +306,7 @@ static void test_damaged_files_are_ignored(void **state)
     const mox_model *m = models[HYBRID];
     place at;
     char path[300], command[700];
-    new_place(&at);
-    choose_tokens(m);
-    live(m, opts_of(&at), 0, 1);
-    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    new_place_with_file(&at, m, path, sizeof path);
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         (void)snprintf(command, sizeof command, "cp '%s' '%s/whole'", path, at.dir);
         assert_int_equal(system(command), 0);
@@ -328,10 +331,7 @@ static void test_foreign_files_are_ignored(void **state)
     const mox_model *m = models[HYBRID];
     place at;
     char path[300], command[1000];
-    new_place(&at);
-    choose_tokens(m);
-    live(m, opts_of(&at), 0, 1);
-    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    new_place_with_file(&at, m, path, sizeof path);
     mox_prefix_opts other = opts_of(&at);
     other.model_key = "model and templatf"; /* of the same length */
     assert_int_equal(found(m, other, 0), 0);

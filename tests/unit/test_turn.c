@@ -8,48 +8,13 @@
 #include <cmocka.h>
 
 #include "fail_nth.h"
-#include "moxie/chat.h"
+#include "turn_kit.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#define DIR SOURCE_ROOT "/tests/data/models/demo-qwen3"
 #define CALL "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"
-
-static mox_model *model;
-static mox_tokenizer *tokenizer;
-static mox_chat *chat;
-static int64_t n_vocab;
-static int32_t eos;
-static float *logits;
-
-static int begin(void **state)
-{
-    (void)state;
-    mox_err err = {0};
-    mox_model_info info;
-    if (mox_model_open(&model, DIR, NULL, &err) != MOX_OK || mox_tokenizer_open(&tokenizer, DIR, &err) != MOX_OK ||
-        mox_chat_open(&chat, DIR, tokenizer, NULL, &err) != MOX_OK) {
-        print_error("%s\n", err.msg);
-        return -1;
-    }
-    mox_model_get_info(model, &info);
-    n_vocab = info.n_vocab;
-    eos = mox_tokenizer_eos_id(tokenizer);
-    logits = calloc((size_t)n_vocab, sizeof *logits);
-    return logits ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    free(logits);
-    mox_chat_close(&chat);
-    mox_tokenizer_close(&tokenizer);
-    mox_model_close(&model);
-    return 0;
-}
 
 /* ---- driving --------------------------------------------------------------------------------- */
 
@@ -73,14 +38,6 @@ static void hear(void *user, mox_part part, int32_t call, const char *text, size
 static mox_turn_opts usual(heard *h)
 {
     return (mox_turn_opts){.max_tokens = 1000, .think_budget = -1, .on_part = h ? hear : NULL, .on_part_user = h};
-}
-
-static mox_turn *open_turn(const mox_turn_opts *opts, const mox_chat *c)
-{
-    mox_turn *t;
-    mox_err err;
-    if (mox_turn_create(&t, model, tokenizer, c, opts, &err) != MOX_OK) fail_msg("%s", err.msg);
-    return t;
 }
 
 /* Makes the turn choose the id, unless it has its own will. */

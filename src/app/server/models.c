@@ -245,6 +245,8 @@ static mox_status apply_template(const mox_server *s, mox_http_call *c, mox_put 
     mox_status status = mox_ask_read_common(&ask, s, &f, err);
     mox_put_raw(&ask.messages, f.v[FIELD_MESSAGES].raw.text, f.v[FIELD_MESSAGES].raw.n);
     if (f.v[FIELD_TOOLS].given) mox_put_raw(&ask.tools, f.v[FIELD_TOOLS].raw.text, f.v[FIELD_TOOLS].raw.n);
+    if (status == MOX_OK && !(mox_put_ok(&ask.messages) && mox_put_ok(&ask.tools)))
+        status = mox_fail_memory(err, f.v[FIELD_MESSAGES].raw.n, "a request");
     if (status == MOX_OK) status = mox_ask_render(&ask, s, &asked, err);
     if (status == MOX_OK) {
         mox_putf(p, "{\"prompt\":");

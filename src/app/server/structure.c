@@ -35,6 +35,7 @@ mox_status mox_structure_choose(mox_ask *a, mox_tool_choice choice, mox_json_spa
 {
     if (choice == MOX_TOOLS_NONE) mox_put_clear(&a->tools); /* the model is not told of them */
     if (choice != MOX_TOOLS_REQUIRED) return MOX_OK;
+    if (!mox_put_ok(&a->tools)) return mox_fail_memory(err, a->tools.w.n, "tools");
     if (a->tools.w.n == 0)
         return mox_fail(err, MOX_E_ARG, "tool_choice asks for a call, but there are no tools");
     if (!mox_json_is_null(name)) MOX_TRY(mox_json_get_string(name, "tool_choice", &a->call_name, NULL, err));
