@@ -111,6 +111,8 @@ void mox_http_end(mox_http_call *c, bool whole)
 const char *mox_http_method(const mox_http_call *c) { return c ? "POST" : NULL; }
 uint64_t mox_cli_random(void) { return 5; }
 void mox_log_note(mox_log *l, const char *id, const char *sentence) { promise(l && id && *sentence); }
+int64_t mox_log_lost(mox_log *l) { return l ? 7 : 0; }
+void mox_model_get_generation(const mox_model *m, mox_generation *out) { *out = (mox_generation){.top_k = m ? 1 : 0}; }
 void mox_model_inspect(const mox_model *m, mox_inspection *out) { *out = (mox_inspection){.n_vocab = m ? 1 : 0}; }
 void mox_scheduler_get_stats(mox_scheduler *s, mox_scheduler_stats *out) { *out = (mox_scheduler_stats){.n_running = s ? 1 : 0}; }
 int32_t mox_scheduler_get_slots(mox_scheduler *s, mox_slot_info *out, int32_t n) { return s && out ? n : 0; }
