@@ -204,6 +204,7 @@ static inline void kit_open_server(void)
     promise(kit_open(&s->session.tokenizer, &k, "{\"eos_token\": \"<E>\", \"bos_token\": \"<S>\"}", NULL) == MOX_OK);
     promise(mox_chat_open(&s->session.chat, "", s->session.tokenizer, &(mox_chat_opts){.template_file = path}, &err) == MOX_OK);
     promise(mox_token_trie_create(&s->trie, s->session.tokenizer, &err) == MOX_OK && unlink(path) == 0);
+    promise(mox_quotes_create(&s->quotes, &err) == MOX_OK);
     mox_metrics_init(&s->metrics);
     s->settings.sampling = (mox_sampler_opts){.temperature = 1};
     s->settings.max_tokens = s->settings.think_budget = -1;
@@ -215,6 +216,7 @@ static inline void kit_open_server(void)
 static inline void kit_close_server(void)
 {
     mox_metrics_deinit(&kit_server.metrics);
+    mox_quotes_destroy(&kit_server.quotes);
     mox_token_trie_destroy(&kit_server.trie);
     mox_chat_close(&kit_server.session.chat);
     mox_tokenizer_close(&kit_server.session.tokenizer);
