@@ -81,12 +81,6 @@ size_t mox_window_bytes(const mox_context *c)
     return most;
 }
 
-mox_status mox_window_look(const mox_context *c, const void *p, size_t bytes, void *buffer, const void **out, mox_err *err)
-{
-    *out = apart(c) ? buffer : p;
-    return apart(c) ? c->dev->memory.download(c->dev, buffer, p, (int64_t)bytes, err) : MOX_OK;
-}
-
 void *mox_window_open(const mox_context *c, void *p, void *buffer) { return apart(c) ? buffer : p; }
 
 void mox_window_close(const mox_context *c, void *p, size_t bytes, const void *buffer)

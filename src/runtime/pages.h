@@ -47,12 +47,10 @@ size_t mox_state_bytes(const mox_context *c);
 void mox_state_zero(const mox_context *c, float *state);
 void mox_state_copy(const mox_context *c, float *to, const float *from);
 
-/* Parts and states as the host reads and writes them: where they are, if the device's memory is
- * the host's, else by way of a buffer of mox_window_bytes. */
+/* Parts and states as the host writes them: where they are, if the device's memory is the host's,
+ * else by way of a buffer of mox_window_bytes.  Where to write what is to be at p, and bringing it
+ * there: */
 size_t mox_window_bytes(const mox_context *c);
-/* What is at p. */
-mox_status mox_window_look(const mox_context *c, const void *p, size_t bytes, void *buffer, const void **out, mox_err *err);
-/* Where to write what is to be at p, and bringing it there. */
 void *mox_window_open(const mox_context *c, void *p, void *buffer);
 void mox_window_close(const mox_context *c, void *p, size_t bytes, const void *buffer);
 

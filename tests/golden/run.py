@@ -79,7 +79,6 @@ def main():
     args = parser.parse_args()
     if not args.moxie.is_file():
         parser.error(f"{args.moxie} is missing: build it, or name the program with --moxie")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # an ordinary way out, which removes the folder
     models = [ROOT / "models/demo"] + sorted((ROOT / "tests/data/models").glob("demo-*"))
     count, start, busy = {"ok": 0, "FAIL": 0}, time.monotonic(), 0.0
     with tempfile.TemporaryDirectory(prefix="moxie-golden-") as scratch:
@@ -94,6 +93,9 @@ def main():
             plan = list(cases.odd_cases(world) if args.odd else cases.all_cases(world))
         PLAN.extend(c for c in plan if fnmatch.fnmatch(c.name, args.only))
         with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
+            # An ordinary way out, which removes the folder.  Not for the workers: the pool ends them with this
+            # signal, and a worker that then goes Python's way out can wait for ever on a lock of the pool.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
             for case, (verdict, detail, seconds) in zip(PLAN, pool.imap(execute, range(len(PLAN)))):
                 count[verdict] += 1
                 busy += seconds

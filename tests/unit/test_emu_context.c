@@ -240,7 +240,8 @@ static void test_states_on_disk(void **state)
     memcpy(job.pages, s->pages, (size_t)job.n_pages * sizeof *job.pages);
     job.states[0] = s->checkpoints[0].state;
     job.positions[0] = s->checkpoints[0].at;
-    ok(mox_state_job_write(&job, c, &shape, NULL, &err), &err);
+    mox_state_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    ok(mox_state_job_write(&job, c, &shape, &gate, &err), &err);
     mox_state_file f;
     ok(mox_state_file_open(&f, path, &shape, &err), &err);
     for (int64_t i = 0; i < job.n_pages; i++) {

@@ -217,7 +217,8 @@ static const char environment[] =
     ".BR HF_HUB_CACHE ,\n.BR HUGGINGFACE_HUB_CACHE ,\n.BR HF_HOME ,\n.BR XDG_CACHE_HOME ,\n.BR HOME .\n"
     ".TP\n.B HF_HOME\nThe cache is its subfolder\n.IR hub .\n"
     ".TP\n.B XDG_CACHE_HOME\nThe cache is its subfolder\n.IR huggingface/hub .\n"
-    "What moxie keeps for itself is in its subfolder\n.IR moxie .\n";
+    "What moxie keeps for itself is in its subfolder\n.IR moxie .\n"
+    ".TP\n.B XDG_STATE_HOME\nWhat was typed in chats is kept in its subfolder\n.IR moxie .\n";
 
 static const char ending[] =
     ".SH FILES\n"
@@ -225,6 +226,8 @@ static const char ending[] =
     "otherwise.\n"
     ".TP\n.I \\(ti/.cache/moxie\nHow fast disks are, and which experts earlier runs of a model used.\n"
     "Can be deleted at any time.\n"
+    ".TP\n.I \\(ti/.local/state/moxie/history\nWhat was typed in chats.\n"
+    ".TP\n.I /etc/moxie/serve.env\nEnvironment names for the system service.\n"
     ".TP\n.I config.json\nOf a model: its family and sizes.\n"
     ".TP\n.IR model.safetensors \", \" model.safetensors.index.json\nIts weights, or the list of the files "
     "that hold them.\n"

@@ -58,8 +58,9 @@ void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, in
 {
     bool begun = false; /* the line has a word */
     for (const char *p = text; *p;) {
-        const int n = (int)strcspn(p, " \n");
-        if (*p == '\n' || (begun && column + 1 + n > columns)) {
+        const int blanks = (int)strspn(p, " "), n = (int)strcspn(p + blanks, " \n");
+        p += blanks;
+        if (*p == '\n' || (begun && column + blanks + n > columns)) {
             fprintf(to, "\n%*s", indent, "");
             column = indent;
             begun = false;
@@ -68,10 +69,9 @@ void mox_cli_print_folded(FILE *to, const char *text, int column, int indent, in
             p++;
             continue;
         }
-        column += fprintf(to, "%s%.*s", begun ? " " : "", n, p);
+        column += fprintf(to, "%*s%.*s", begun ? blanks : 0, "", n, p);
         begun = begun || n > 0;
         p += n;
-        p += *p == ' ';
     }
     fputc('\n', to);
 }

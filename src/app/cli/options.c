@@ -92,11 +92,12 @@ const mox_cli_command mox_cli_commands[] = {
              "the same seconds, with the instruction of the kernel level, divided by the times that the precision "
              "needs it.\n"
              "With --experts stream also: hit, the experts that were in memory when they were asked for, in percent; "
-             "disk MB/tok and GB/s, what was read and how fast while the test ran; wait, milliseconds per token in which "
-             "there was nothing to compute until a read ended; slots of the expert cache that are in use; GB memory, what "
-             "the process has for itself at the end of the test.\n"
+             "disk MB/tok and GB/s, what was read and how fast while the test ran; probe, how fast the disk was beside it; read "
+             "and dense, milliseconds per token that reading at the probe's rate and computing all but the experts take; "
+             "wait, those in which there was nothing to compute until a read ended; slots of the expert cache that are in "
+             "use; GB memory, what the process has for itself at the end of the test.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
-             "prompts by the second."},
+             "prompts by the second.  Behind wait it is read and dense together in percent of the time taken."},
     {"plan", "what would go where in memory, whether it fits, and how fast that could be",
      "moxie plan [-m MODEL | --synthetic NAME[:layers=N]] [--ram SIZE] [-c N] [options]", mox_cli_plan, .bit = PLAN,
      .more = "Nothing is loaded: a synthetic model is planned for by its shape alone.  When it does not fit, the exit status is "
@@ -209,7 +210,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_MIN_P] = {"min-p", 0, KIND_REAL, "X", 0, 1, .commands = REPLIES,
                    .help = "drop tokens less likely than X times the likeliest; 0 is off (default: the model's)"},
     [OPT_SEED] = {"seed", 0, KIND_NUMBER, "N", 0, 9007199254740992.0, .commands = REPLIES,
-                  .help = "start of the random numbers (default: a new one each time; --json names it)"},
+                  .help = "start of the random numbers (default: a new one each time; run --json names it)"},
     [OPT_REPEAT_PENALTY] = {"repeat-penalty", 0, KIND_REAL, "X", 0.1, 10, .commands = REPLIES,
                             .help = "make the last 64 tokens less likely; 1 is off (default: the model's)"},
     [OPT_PRESENCE_PENALTY] = {"presence-penalty", 0, KIND_REAL, "X", -100, 100, .fallback = "0", .commands = REPLIES,
@@ -240,8 +241,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_SKEW] = {"skew", 0, KIND_REAL, "X", 0, 8, .fallback = "0", .commands = SYNTH | BENCH,
                   .help = "how unevenly a synthetic router chooses: the exponent of a Zipf law; 0: all experts alike"},
     [OPT_CONTEXT] = {"ctx", 'c', KIND_NUMBER, "N", 1, 1e9, true, .commands = COMPUTES | PLAN | SERVE,
-                     .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at "
-                             "most 4096)"},
+                     .help = "tokens the context holds; 32k is 32768 (default: what the model was made for, at most "
+                             "4096, or 32768 with serve as far as that fits)"},
     [OPT_KV_TYPE] = {"kv-type", 0, KIND_CHOICE, "f32|f16|q8", .commands = SETTINGS,
                      .help = "numbers in the attention cache; q8 takes about half the memory of f16 and is less "
                              "exact (default: f16, with --exact f32)"},
@@ -252,7 +253,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_DETERMINISTIC] = {"deterministic", 0, KIND_SWITCH, .commands = SETTINGS,
                            .help = "the same kernels for prompts, replies and requests that run together: slower"},
     [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
-                    .help = "what computes; emu is a GPU that the processor plays, checked and very slow"},
+                    .help = "what computes; `moxie version` lists what this build has"},
     [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
     [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN | SERVE,

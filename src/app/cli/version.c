@@ -14,7 +14,7 @@ int mox_cli_version(const mox_cli_options *o)
     mox_cli_putf("compiler   gcc %s\n", __VERSION__);
 #endif
     mox_cli_putf("build      %s\n", MOX_BUILD_OPTIONS);
-    mox_cli_putf("devices    cpu\n");
+    mox_cli_putf("devices    cpu emu\n");
     mox_cli_putf("kernels   ");
     for (int i = 0; i < mox_isa_count(); i++)
         mox_cli_putf(" %s%s", mox_isa_name(i), mox_isa_available(i) ? "" : " (not on this processor)");
