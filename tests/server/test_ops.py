@@ -191,8 +191,10 @@ def test_asked_while_it_stops():
             def stop():
                 time.sleep(0.3)
                 s.process.send_signal(signal.SIGTERM)
+            started = time.monotonic()
             in_threads([ask] * 24 + [stop])
             assert s.process.wait(20) == 0, s.errors()[-2000:]
+            assert time.monotonic() - started < 5 * SLOW, "it went on for those who would not stop asking"
 
 
 def test_log_that_nobody_reads():

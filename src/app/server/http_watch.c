@@ -25,7 +25,7 @@
 
 enum { TICK_MS = 250, EVENTS = 64, LOST_AT_ONCE = 64 };
 enum { EVENT_STOP, EVENT_TURN }; /* the serial numbers of connections come behind */
-enum { QUICK_AT_ONCE = 8, QUICK_PER_TURN = 64, TURN_MS = 40 };
+enum { QUICK_AT_ONCE = 8, QUICK_PER_TURN = 64, TURN_MS = 70 };
 static const double first_headers_s = 10.0, next_headers_s = 85.0, body_s = 60.0, body_bytes_per_s = 16384.0,
                     full_s = 30.0;
 
