@@ -56,7 +56,8 @@ class Soak(Load):
         while time.monotonic() < self.end:
             try:
                 for status, expected in self.visit(rng):
-                    self.visits += 1
+                    with self.lock:
+                        self.visits += 1
                     if status not in expected:
                         self.complain(f"a visitor got {status} instead of one of {sorted(expected)}")
                     if status == 429:
