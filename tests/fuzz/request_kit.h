@@ -158,7 +158,7 @@ void mox_scheduler_cancel(mox_scheduler *s, uint64_t id) { promise(!s && id); }
 static void kit_part(const mox_request_opts *r, const mox_turn *turn, mox_part part, int32_t call, const char *text,
                      size_t n)
 {
-    const mox_logprob top[3] = {{65, -0.5F}, {200, -1.5F}, {0, -3.0F}};
+    const mox_logprob top[3] = {{65, -0.5F}, {200, -1.5F}, {66, -3.0F}};
     const mox_event said = {.kind = MOX_EVENT_PART, .part = part, .call = call, .text = text, .n = n, .turn = turn};
     const mox_event token = {.kind = MOX_EVENT_TOKEN, .token = top[0], .top = top, .n_top = r->n_logprobs < 3 ? r->n_logprobs : 3};
     r->on_event(r->user, &said);
