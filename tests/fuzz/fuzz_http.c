@@ -119,13 +119,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     promise(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
     for (size_t sent = 0; sent < size;) {
         const ssize_t k = send(fd, data + sent, size - sent, MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR) continue;
         if (k <= 0) break; /* it has heard enough */
         sent += (size_t)k;
     }
     (void)shutdown(fd, SHUT_WR);
     for (ssize_t k = 1; k > 0; n += k > 0 ? (size_t)k : 0) {
         if (n == sizeof out) n = sizeof out / 2; /* only the beginning matters */
-        k = recv(fd, out + n, sizeof out - n, 0);
+        do k = recv(fd, out + n, sizeof out - n, 0);
+        while (k < 0 && errno == EINTR); /* the fuzzer has a clock of its own */
         promise(k >= 0 || errno == ECONNRESET);
     }
     (void)close(fd);
