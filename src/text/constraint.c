@@ -441,13 +441,25 @@ typedef struct mask {
     int64_t n, found; /* n <= MOX_TRIE_NO_TOKEN */
 } mask;
 
-/* Without a branch: whether a token ends at a node of the trie is anybody's guess. */
-static inline void allow(mask *m, uint32_t token)
+static void allow(mask *m, uint32_t token)
 {
-    unsigned char nowhere;
-    const bool is_one = (int64_t)token < m->n;
-    *(is_one ? &m->allowed[token] : &nowhere) = 1;
-    m->found += is_one;
+    if ((int64_t)token >= m->n) return;
+    m->allowed[token] = 1;
+    m->found++;
+}
+
+/* All tokens of nodes [begin, end), without a branch: whether one ends at a node is anybody's guess. */
+static void allow_all(mask *m, const mox_trie_node *nodes, uint32_t begin, uint32_t end)
+{
+    unsigned char nowhere, *const allowed = m->allowed;
+    const int64_t n = m->n;
+    int64_t found = 0;
+    for (uint32_t i = begin; i < end; i++) {
+        const uint32_t token = nodes[i].token;
+        *((int64_t)token < n ? &allowed[token] : &nowhere) = 1;
+        found += (int64_t)token < n;
+    }
+    m->found += found;
 }
 
 static bool goes_on(const mox_constraint *c) { return !c->over && c->work < MASK_WORK_MAX; }
@@ -524,7 +536,8 @@ static void walk_string(mox_constraint *c, const mox_trie *trie, state s, mox_gp
     mox_gplace places[MOX_TRIE_PLAIN_MAX + 2]; /* before the byte of that depth */
     bool follows[256], word_follows = false;
     find_followers(c, node, s.stack, follows);
-    for (uint32_t byte = 0; byte < 0x80; byte++) word_follows = word_follows || (follows[byte] && mox_byte_is_word(byte));
+    for (uint32_t byte = 0; byte < 0x80; byte++)
+        word_follows = word_follows || (follows[byte] && mox_byte_is_word(byte));
     places[0] = start;
     for (uint32_t i = 0; i < trie->n;) {
         const mox_trie_node at = nodes[i];
@@ -550,8 +563,10 @@ static void walk_string(mox_constraint *c, const mox_trie *trie, state s, mox_gp
         allow(m, at.token);
         places[at.depth + 1] = place;
         i++;
-        if (at.word && !counts && !word_follows && (d->stays[to] & MOX_DFA_STAYS_WORD))
-            for (; i < at.end; i++) allow(m, nodes[i].token);
+        if (at.word && !counts && !word_follows && (d->stays[to] & MOX_DFA_STAYS_WORD)) {
+            allow_all(m, nodes, i, at.end);
+            i = at.end;
+        }
     }
 }
 

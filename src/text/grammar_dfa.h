@@ -17,7 +17,8 @@
 #include <stdint.h>
 
 enum { MOX_DFA_DEAD = 0xFFFF, MOX_DFA_VARIOUS = 0xFFFE, MOX_DFA_STATES_MAX = 8191, MOX_DFA_CHAR_MAX = 0x10FFFF };
-enum { MOX_DFA_STAYS_COMMON = 1, MOX_DFA_STAYS_WORD = 2 }; /* such characters (text/token_trie.h) lead back to the state */
+/* Such characters (text/token_trie.h) lead back to the state. */
+enum { MOX_DFA_STAYS_COMMON = 1, MOX_DFA_STAYS_WORD = 2 };
 #define MOX_DFA_ENDLESS UINT32_MAX
 
 typedef struct mox_dfa {

@@ -65,7 +65,8 @@ static void mark_words(mox_trie *t)
     mox_trie_node *nodes = t->nodes.data;
     for (uint32_t i = t->n; i-- > 0;) {
         bool word = true;
-        for (uint32_t k = i + 1; word && k < nodes[i].end; k = nodes[k].end) word = nodes[k].word && mox_byte_is_word(nodes[k].byte);
+        for (uint32_t k = i + 1; word && k < nodes[i].end; k = nodes[k].end)
+            word = nodes[k].word && mox_byte_is_word(nodes[k].byte);
         nodes[i].word = word;
     }
 }

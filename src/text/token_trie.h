@@ -7,8 +7,8 @@
  * takes longer than a step of a small model.  So tokens are told apart in advance: plain ones
  * consist of characters that stand in a JSON string as they are, and are looked at with the
  * string's automaton alone; common ones consist of characters that few patterns tell apart,
- * and are mostly allowed or not as a whole.  Branches that go on with word bytes alone (letters and
- * digits of ASCII) are marked: inside a word few patterns tell those apart. */
+ * and are mostly allowed or not as a whole.  Branches that go on with word bytes alone (letters of
+ * ASCII) are marked: inside a word few patterns tell those apart. */
 #ifndef MOX_TEXT_TOKEN_TRIE_H
 #define MOX_TEXT_TOKEN_TRIE_H
 
@@ -47,13 +47,13 @@ enum {
 
 static inline bool mox_byte_is_word(uint32_t c)
 {
-    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+    return (c | 32) >= 'a' && (c | 32) <= 'z';
 }
 
 static inline bool mox_char_is_common(uint32_t c)
 {
     if (c >= 0x80) return c < 0x2000 || c > 0x2FFF;
-    return c == ' ' || mox_byte_is_word(c);
+    return c == ' ' || (c >= '0' && c <= '9') || mox_byte_is_word(c);
 }
 
 #endif

@@ -18,6 +18,7 @@ parser_of() {
     chat) echo src/text/chat_request.c src/text/chat_said.c src/text/prompt.c ;;
     config) (cd "$root" && ls src/format/config*.c src/format/json.c) ;;
     grammar) (cd "$root" && ls src/text/grammar*.c src/text/constraint.c) ;;
+    http) echo src/app/server/http.c ;;
     index) echo src/format/index.c ;;
     safetensors) echo src/format/safetensors.c ;;
     reply) (cd "$root" && ls src/text/reply*.c src/text/json_follow.c) ;;

@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     copy[kit_n_text] = '\0';
     kit_text = copy;
     const int status = kit_ask(data[0] % KIT_ENDPOINTS, body, n, &answer);
-    promise(status == 200 || status == 400 || (status == 429 && kit_kind == KIT_FULL) || (status == 500 && kit_kind == KIT_FAILS));
+    promise(status == 200 || status == 400 || (status == 429 && kit_kind == KIT_FULL) ||
+            (status == 500 && kit_kind == KIT_FAILS));
     free(answer);
     free(copy);
     return 0;

@@ -114,7 +114,11 @@ void mox_log_note(mox_log *l, const char *id, const char *sentence) { promise(l 
 int64_t mox_log_lost(mox_log *l) { return l ? 7 : 0; }
 void mox_model_get_generation(const mox_model *m, mox_generation *out) { *out = (mox_generation){.top_k = m ? 1 : 0}; }
 void mox_model_inspect(const mox_model *m, mox_inspection *out) { *out = (mox_inspection){.n_vocab = m ? 1 : 0}; }
-void mox_scheduler_get_stats(mox_scheduler *s, mox_scheduler_stats *out) { *out = (mox_scheduler_stats){.n_running = s ? 1 : 0}; }
+void mox_scheduler_get_stats(mox_scheduler *s, mox_scheduler_stats *out)
+{
+    *out = (mox_scheduler_stats){.n_running = s ? 1 : 0};
+}
+
 int32_t mox_scheduler_get_slots(mox_scheduler *s, mox_slot_info *out, int32_t n) { return s && out ? n : 0; }
 
 int mox_cli_session_begin(const mox_cli_session *s, mox_tokens *out)
@@ -134,8 +138,8 @@ static size_t kit_n_text;
 void mox_turn_get_message(const mox_turn *turn, mox_message *out)
 {
     static const mox_call calls[] = {{"call_1", "f", "{\"a\":1}"}, {"call_2", "g", "{}"}};
-    *out = (mox_message){.text = kit_text, .n_text = kit_n_text, .thinking = kit_text, .n_thinking = kit_n_text, .calls = calls,
-                         .n_calls = turn && kit_kind == KIT_CALLS ? 2 : 0};
+    *out = (mox_message){.text = kit_text, .n_text = kit_n_text, .thinking = kit_text, .n_thinking = kit_n_text,
+                         .calls = calls, .n_calls = turn && kit_kind == KIT_CALLS ? 2 : 0};
 }
 
 const int32_t *mox_turn_tokens(const mox_turn *turn, int64_t *n)
@@ -145,16 +149,22 @@ const int32_t *mox_turn_tokens(const mox_turn *turn, int64_t *n)
     return ids;
 }
 
-void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out) { *out = (mox_marked_text){.text = turn ? kit_text : "", .n = turn ? kit_n_text : 0}; }
+void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out)
+{
+    *out = (mox_marked_text){.text = turn ? kit_text : "", .n = turn ? kit_n_text : 0};
+}
+
 int64_t mox_turn_thinking_tokens(const mox_turn *turn) { return turn ? 1 : 0; }
 void mox_scheduler_cancel(mox_scheduler *s, uint64_t id) { promise(!s && id); }
 
-static void kit_part(const mox_request_opts *r, const mox_turn *turn, mox_part part, int32_t call, const char *text, size_t n)
+static void kit_part(const mox_request_opts *r, const mox_turn *turn, mox_part part, int32_t call, const char *text,
+                     size_t n)
 {
-    const mox_logprob top[20] = {{.token = 65, .logprob = -0.5F}, {.token = 200, .logprob = -1.5F}, {.token = 0, .logprob = -3.0F}};
-    r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_PART, .part = part, .call = call, .text = text, .n = n, .turn = turn});
-    r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_TOKEN, .token = {.token = 65, .logprob = -0.5F}, .top = top,
-                                      .n_top = r->n_logprobs < 3 ? r->n_logprobs : 3});
+    const mox_logprob top[3] = {{65, -0.5F}, {200, -1.5F}, {66, -3.0F}};
+    const mox_event said = {.kind = MOX_EVENT_PART, .part = part, .call = call, .text = text, .n = n, .turn = turn};
+    const mox_event token = {.kind = MOX_EVENT_TOKEN, .token = top[0], .top = top, .n_top = r->n_logprobs < 3 ? r->n_logprobs : 3};
+    r->on_event(r->user, &said);
+    r->on_event(r->user, &token);
 }
 
 mox_status mox_scheduler_submit(mox_scheduler *s, const mox_request_opts *r, uint64_t *id, mox_err *err)
@@ -173,16 +183,21 @@ mox_status mox_scheduler_submit(mox_scheduler *s, const mox_request_opts *r, uin
         kit_part(r, turn, MOX_PART_CALL_ARGUMENTS, i, i ? "{}" : "{\"a\":1}", i ? 2 : 7);
     }
     static const mox_stop stops[KIT_REPLIES] = {MOX_STOP_END, MOX_STOP_LENGTH, MOX_STOP_CALLS, MOX_STOP_END, MOX_STOP_END};
-    const bool fails = kit_kind == KIT_FAILS;
-    r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_DONE, .status = fails ? MOX_E_IO : MOX_OK, .err = fails ? &broken : NULL,
-                                      .stop = stops[kit_kind], .turn = turn, .n_prompt = r->n_prompt});
+    mox_event done = {.kind = MOX_EVENT_DONE, .stop = stops[kit_kind], .turn = turn, .n_prompt = r->n_prompt};
+    if (kit_kind == KIT_FAILS) {
+        done.status = MOX_E_IO;
+        done.err = &broken;
+    }
+    r->on_event(r->user, &done);
     return MOX_OK;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------------------------- */
 
-static mox_handler *const kit_endpoints[] = {mox_handle_chat, mox_handle_completions, mox_handle_responses, mox_handle_messages,
-                                             mox_handle_count_tokens, mox_handle_tokenize, mox_handle_detokenize, mox_handle_apply_template};
+static mox_handler *const kit_endpoints[] = {
+    mox_handle_chat,         mox_handle_completions, mox_handle_responses,  mox_handle_messages,
+    mox_handle_count_tokens, mox_handle_tokenize,    mox_handle_detokenize, mox_handle_apply_template,
+};
 enum { KIT_ENDPOINTS = sizeof kit_endpoints / sizeof *kit_endpoints };
 
 static mox_server kit_server;
@@ -191,11 +206,14 @@ static mox_server kit_server;
 static inline void kit_open_server(void)
 {
     static const char text[] =
-        "{% if tools %}<S>{{ tools | tojson }}<tool_call>{% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
-        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}<S>{{ m.role }}\n{{ m.content }}"
-        "{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
-        "</tool_call>{% endfor %}<E>\n{% endfor %}{% if add_generation_prompt %}<S>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}";
-    const kit k = {.added = "{\"id\":300,\"content\":\"<S>\",\"special\":true},{\"id\":301,\"content\":\"<E>\",\"special\":true}"};
+        "{% if tools %}<S>{{ tools | tojson }}<tool_call>{% endif %}{% for m in messages %}"
+        "{% if m.role == 'system' and not loop.first %}{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+        "<S>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>"
+        "{% endfor %}<E>\n{% endfor %}"
+        "{% if add_generation_prompt %}<S>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}";
+    const kit k = {.added = "{\"id\":300,\"content\":\"<S>\",\"special\":true},"
+                            "{\"id\":301,\"content\":\"<E>\",\"special\":true}"};
     char path[] = "/tmp/moxie-request-XXXXXX";
     mox_err err;
     mox_server *s = &kit_server;
@@ -236,8 +254,9 @@ static inline void kit_check_stream(const mox_http_call *c)
         end = strchr(line, '\n');
         promise(end != NULL);
         const size_t n = (size_t)(end - line);
-        if (n > 6 && strncmp(line, "data: ", 6) == 0 && strncmp(line, "data: [DONE]", n) != 0) promise(kit_is_json(line + 6, n - 6));
-        else promise(n == 0 || strncmp(line, "event: ", 7) == 0 || strncmp(line, "data: [DONE]", 12) == 0);
+        const bool is_end = n == 12 && strncmp(line, "data: [DONE]", n) == 0, is_data = strncmp(line, "data: ", 6) == 0;
+        promise(n == 0 || is_end || is_data || strncmp(line, "event: ", 7) == 0);
+        if (is_data && !is_end) promise(kit_is_json(line + 6, n - 6));
     }
 }
 

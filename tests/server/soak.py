@@ -56,7 +56,8 @@ class Soak(Load):
         while time.monotonic() < self.end:
             try:
                 for status, expected in self.visit(rng):
-                    self.visits += 1
+                    with self.lock:
+                        self.visits += 1
                     if status not in expected:
                         self.complain(f"a visitor got {status} instead of one of {sorted(expected)}")
                     if status == 429:
@@ -119,7 +120,7 @@ def judge(soak, rows, minutes):
     return [("no request failed, no text was lost or crossed", not soak.problems, soak.problems[:5]),
             ("no answer of class 5xx", rows[-1]["errors"] == 0, rows[-1]["errors"]),
             ("memory is flat", grown < 0.05 * late[0]["memory"] + 4, f"{growth:+.3f} MB a minute, {late[0]['memory']:.1f} MB after the first quarter"),
-            ("threads are flat", late[0]["threads"] == late[-1]["threads"], [r["threads"] for r in late]),
+            ("threads are flat", late[0]["threads"] == late[-1]["threads"], f"{late[0]['threads']}, then {late[-1]['threads']}"),
             ("descriptors are flat", abs(slope(late, "files")) * minutes * (1 - WARM_SHARE) < 8, f"{slope(late, 'files'):+.3f} a minute"),
             ("gaps between tokens are stable", gap[1] < 2 * gap[0] + 0.005, f"p99 {gap[0] * 1e3:.1f} ms, then {gap[1] * 1e3:.1f} ms"),
             ("/health answers within 100 ms", p99(soak.health) < 0.1, f"p99 {p99(soak.health) * 1e3:.1f} ms")]

@@ -5,8 +5,12 @@
 
 enum { CHAT, TEXT, RESPONSES, MESSAGES, COUNT, TOKENIZE, DETOKENIZE, TEMPLATE };
 
-#define MESSAGES_TEXT "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":\"Well\"},{\"role\":\"user\",\"content\":\"Go on\"}]"
+#define MESSAGES_TEXT                                                                                   \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":\"Well\"},"   \
+    "{\"role\":\"user\",\"content\":\"Go on\"}]"
 #define TOOL_SCHEMA "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}"
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" TOOL_SCHEMA "}}]"
+#define FORM "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":" TOOL_SCHEMA "}}"
 
 static const struct {
     int endpoint;
@@ -15,9 +19,9 @@ static const struct {
 } requests[] = {
     {CHAT, KIT_STOP, "{" MESSAGES_TEXT ",\"logprobs\":true,\"top_logprobs\":2,\"n\":2,\"stop\":[\"a\",\"b\"]}"},
     {CHAT, KIT_STOP, "{" MESSAGES_TEXT ",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"logprobs\":true}"},
-    {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"stream\":true,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" TOOL_SCHEMA "}}]}"},
-    {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" TOOL_SCHEMA "}}]}"},
-    {CHAT, KIT_STOP, "{" MESSAGES_TEXT ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":" TOOL_SCHEMA "}}}"},
+    {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"stream\":true," TOOLS "}"},
+    {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"tool_choice\":\"required\"," TOOLS "}"},
+    {CHAT, KIT_STOP, "{" MESSAGES_TEXT ",\"response_format\":" FORM "}"},
     {TEXT, KIT_LENGTH, "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true,\"logprobs\":2}"},
     {TEXT, KIT_STOP, "{\"prompt\":[1,2,3],\"stream\":true}"},
     {RESPONSES, KIT_CALLS, "{\"input\":\"Hello\",\"stream\":true,\"instructions\":\"Be brief.\"}"},
@@ -62,7 +66,8 @@ static int check_request(size_t i)
         free(answer);
         if (!reached) break;
         const int next = kit_ask(requests[i].endpoint, body, strlen(body), &answer);
-        if ((next != 200 || !same_answer(answer, usual)) && n_bad++ < 5) fprintf(stderr, "request %zu, after allocation %ld: %d %s\n", i, n.at, next, answer);
+        if ((next != 200 || !same_answer(answer, usual)) && n_bad++ < 5)
+            fprintf(stderr, "request %zu, after allocation %ld: %d %s\n", i, n.at, next, answer);
         free(answer);
     }
     free(usual);

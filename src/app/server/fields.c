@@ -77,9 +77,9 @@ static mox_status add_key(key_list *l, const char *text, size_t n, mox_err *err)
 /* The object is over: sorted, two of a kind are neighbours. */
 static mox_status close_object(key_list *l, mox_err *err)
 {
-    const size_t begin = l->begin[l->depth];
+    const size_t begin = l->begin[l->depth], n = l->n - begin;
+    if (n == 0) return MOX_OK; /* there may be no list yet */
     key *keys = (key *)l->keys.data + begin;
-    const size_t n = l->n - begin;
     char *bytes = l->bytes.data;
     if (n > 1) qsort_r(keys, n, sizeof *keys, compare_keys, bytes);
     for (size_t i = 1; i < n; i++)
