@@ -259,6 +259,11 @@ MOX_API const float *mox_logits_row(const mox_context *c, int32_t segment);
 
 typedef struct mox_sampler mox_sampler;
 
+typedef struct mox_logit_bias {
+    int32_t token;
+    float bias; /* added to its logit; minus infinity: it is never chosen */
+} mox_logit_bias;
+
 typedef struct mox_sampler_opts {
     float temperature;       /* 0 = greedy                                    */
     int32_t top_k;           /* 0 = off                                       */
@@ -269,6 +274,8 @@ typedef struct mox_sampler_opts {
     float frequency_penalty; /* 0 = off; subtracted per occurrence            */
     int32_t repeat_window;   /* 0 = 64                                        */
     uint64_t seed;
+    const mox_logit_bias *logit_bias; /* [n_logit_bias], copied; may be NULL  */
+    int32_t n_logit_bias;
 } mox_sampler_opts;
 
 MOX_API mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tree.py -- what must hold of the tree itself: size, layers, manners of the library,
-no leftovers.  Looks at the files that git tracks or would track, or, outside git, at
+no leftovers, tests that documents speak of.  Looks at the files that git tracks or would track, or, outside git, at
 everything but build folders."""
 import re
 import subprocess
@@ -114,6 +114,23 @@ def check_readme():
            f"README.md: its first block is for newcomers and has `make run` and `make test`, not {commands}")
 
 
+def check_shown_by(names):
+    """docs/faults.md says which test shows what: `FILE` and names of its tests, or "titles"; all of them must exist."""
+    rows = [line.split("|") for line in (ROOT / "docs/faults.md").read_text().splitlines() if line.startswith("| ")]
+    for cells in rows:
+        for part in cells[-2].split(";"):
+            file = re.match(r"\s*`([^`]+)`", part)
+            if not file:
+                continue
+            path = next((name for name in names if name == file[1] or (name.startswith("tests/") and Path(name).name in (file[1], file[1] + ".c"))), None)
+            expect(path is not None or (ROOT / file[1]).is_dir(), f"docs/faults.md: there is no test {file[1]}")
+            text = text_of(path) if path else ""
+            for name in re.split(r",\s*", part[file.end():].strip()):
+                title = re.fullmatch(r'"(.+)"', name)
+                if title or re.fullmatch(r"\w+", name):
+                    expect(re.search(rf"\b(test_)?{re.escape(title[1] if title else name)}\b", text), f"docs/faults.md: {file[1]} has no {name}")
+
+
 def main():
     names = list_files()
     size = sum((ROOT / name).stat().st_size for name in names)
@@ -130,6 +147,7 @@ def main():
             check_includes(name, text)
             check_manners(name, text)
     check_readme()
+    check_shown_by(names)
     for problem in problems:
         print(f"FAIL {problem}")
     print(f"{len(names)} files, {size / 2**20:.1f} MiB, {n_checks} checks")

@@ -161,6 +161,7 @@ typedef struct mox_turn_opts {
     void *on_part_user;
     const struct mox_grammar *grammar;  /* what the reply keeps to, once thinking is over; NULL: nothing */
     const struct mox_token_trie *trie;  /* of the tokenizer, for the grammar; see moxie/grammar.h */
+    bool ignore_end;       /* no token that would end the reply is chosen; not together with a grammar */
 } mox_turn_opts;
 
 /* chat may be NULL: the reply is plain text then.  Model, tokenizer, chat, grammar and trie must

@@ -85,6 +85,8 @@ typedef struct mox_request_opts {
     mox_turn_opts turn;    /* borrowed for the call; its on_part is not used */
     int32_t n_logprobs;    /* -1: no logprobs; else this many of the likeliest beside each token, at most 20 */
     bool no_reuse;         /* neither take nor leave a prefix */
+    uint64_t after;        /* an earlier request with the same prompt, or 0: waits until that one's prompt is
+                            * computed, and computes of its own what cannot be shared */
     mox_event_fn *on_event;
     void *user;
 } mox_request_opts;

@@ -159,15 +159,15 @@ MOX_API mox_status mox_plan_make(mox_plan *out, const mox_model *m, const mox_pl
 
 /* How fast a machine is, and how unevenly experts are asked for. */
 typedef struct mox_plan_machine {
-    double read_bytes_per_s; /* from memory */
-    double macs_per_s;
+    double weights_per_s;    /* bytes of weights that products with one token read: mox_probe_weights */
+    double macs_per_s;       /* of products with many tokens: mox_probe_products */
     double disk_bytes_per_s; /* 0 = unknown */
     double zipf;             /* the i-th most popular expert of a layer is chosen with a weight of
                               * 1 / i^zipf; 0: all alike, which is the worst case */
 } mox_plan_machine;
 
-/* Rates of tokens, 0 = unknown.  Reading the disk and computing are taken to follow each
- * other, and computing to be as fast as the machine can read or multiply. */
+/* Rates of tokens, 0 = unknown.  While generating, reads of experts are taken to overlap the computing
+ * of experts and nothing else; in a prompt they overlap all computing. */
 typedef struct mox_plan_speed {
     double hit_rate;       /* of experts while generating, with the least recently used one giving way */
     double decode_per_s;   /* tokens, at the beginning of a context */
@@ -315,7 +315,8 @@ MOX_API mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err);
 
 /* Limits of the machine, with the threads, kernel level and precision of opts. */
 typedef struct mox_probe mox_probe;
-MOX_API mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_err *err);
+/* most_bytes: of its buffer, so that it fits a budget; 0 = mox_probe_bytes, which no cache holds. */
+MOX_API mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, int64_t most_bytes, mox_err *err);
 MOX_API void mox_probe_destroy(mox_probe **p);
 MOX_API int64_t mox_probe_bytes(void); /* memory that a probe takes */
 /* Bytes per second that all threads together read from memory; some milliseconds. */
@@ -323,6 +324,10 @@ MOX_API double mox_probe_read(mox_probe *p);
 /* Multiply-adds per second of the instruction that products use, from registers, and
  * divided by the times that the precision needs it; some milliseconds. */
 MOX_API double mox_probe_macs(mox_probe *p);
+/* What the kernels make of both: bytes of 4-bit weights per second in products with one token, and
+ * multiply-adds per second in products with 32 tokens; some milliseconds each. */
+MOX_API double mox_probe_weights(mox_probe *p);
+MOX_API double mox_probe_products(mox_probe *p);
 MOX_API const char *mox_probe_instruction(const mox_probe *p); /* static storage */
 
 /* How a disk is read best, and how fast that is. */

@@ -12,13 +12,7 @@
  *
  * I1  a filled slot is in one of the queues, and n_first of them in the first. */
 #include "runtime/policy.h"
-
-enum { FIRST = 0, SECOND = 1 };
-
-typedef struct link {
-    int32_t newer, older;
-    int32_t queue;
-} link;
+#include "runtime/ring.h"
 
 typedef struct two_queues {
     int32_t n_slots, n_first;
@@ -26,39 +20,31 @@ typedef struct two_queues {
     int64_t n_left;      /* keys that have left the first queue, in all */
     int64_t remembered;  /* of those, the last ones that are known */
     int64_t *left_at;    /* [n_keys], behind the links: n_left when it left; 0: never, or it is back */
-    link links[];        /* [n_slots], then the sentinels of the queues */
+    bool *second;        /* [n_slots], behind those: in the second queue */
+    mox_ring_link links[]; /* [n_slots], then the sentinels of the queues */
 } two_queues;
 
-static size_t links_bytes(int32_t n_slots)
-{
-    const size_t bytes = sizeof(two_queues) + ((size_t)n_slots + 2) * sizeof(link);
-    return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
-}
+static size_t links_bytes(int32_t n_slots) { return sizeof(two_queues) + ((size_t)n_slots + 2) * sizeof(mox_ring_link); }
 
-static size_t state_bytes(int64_t n_keys, int32_t n_slots) { return links_bytes(n_slots) + (size_t)n_keys * sizeof(int64_t); }
+static size_t state_bytes(int64_t n_keys, int32_t n_slots)
+{
+    return links_bytes(n_slots) + (size_t)n_keys * sizeof(int64_t) + (size_t)n_slots * sizeof(bool);
+}
 
 static void init(void *state, int64_t n_keys, int32_t n_slots)
 {
     two_queues *q = state;
     *q = (two_queues){.n_slots = n_slots, .most_first = n_slots / 4, .remembered = n_slots > 1 ? n_slots / 2 : 1};
     q->left_at = (int64_t *)(void *)((char *)state + links_bytes(n_slots));
+    q->second = (bool *)(q->left_at + n_keys);
     for (int64_t k = 0; k < n_keys; k++) q->left_at[k] = 0;
-    for (int32_t i = 0; i < 2; i++) q->links[n_slots + i] = (link){.newer = n_slots + i, .older = n_slots + i, .queue = i};
+    for (int32_t i = 0; i < 2; i++) mox_ring_clear(q->links, n_slots + i);
 }
 
-static void append(two_queues *q, int32_t slot, int32_t queue)
+static void append(two_queues *q, int32_t slot, bool second)
 {
-    const int32_t end = q->n_slots + queue, last = q->links[end].older;
-    q->links[slot] = (link){.newer = end, .older = last, .queue = queue};
-    q->links[last].newer = slot;
-    q->links[end].older = slot;
-}
-
-static void cut_out(two_queues *q, int32_t slot)
-{
-    const link at = q->links[slot];
-    q->links[at.newer].older = at.older;
-    q->links[at.older].newer = at.newer;
+    q->second[slot] = second;
+    mox_ring_append(q->links, q->n_slots + second, slot);
 }
 
 static void fill(void *state, int32_t slot, int64_t key)
@@ -67,39 +53,33 @@ static void fill(void *state, int32_t slot, int64_t key)
     const bool known = q->left_at[key] > 0 && q->n_left - q->left_at[key] < q->remembered;
     q->left_at[key] = 0;
     q->n_first += !known;
-    append(q, slot, known ? SECOND : FIRST);
+    append(q, slot, known);
 }
 
 static void touch(void *state, int32_t slot, int64_t key)
 {
     (void)key;
     two_queues *q = state;
-    if (q->links[slot].queue == FIRST) return;
-    cut_out(q, slot);
-    append(q, slot, SECOND);
+    if (!q->second[slot]) return;
+    mox_ring_cut(q->links, slot);
+    append(q, slot, true);
 }
 
 static void empty(void *state, int32_t slot, int64_t key)
 {
     two_queues *q = state;
-    cut_out(q, slot);
-    if (q->links[slot].queue == SECOND) return;
+    mox_ring_cut(q->links, slot);
+    if (q->second[slot]) return;
     q->n_first--;
     q->left_at[key] = ++q->n_left;
-}
-
-static int32_t oldest(const two_queues *q, int32_t queue, const bool *held)
-{
-    for (int32_t s = q->links[q->n_slots + queue].newer; s < q->n_slots; s = q->links[s].newer)
-        if (!held || !held[s]) return s;
-    return -1;
 }
 
 static int32_t victim(const void *state, const bool *held)
 {
     const two_queues *q = state;
-    const int32_t from = q->n_first > q->most_first ? FIRST : SECOND, slot = oldest(q, from, held);
-    return slot >= 0 ? slot : oldest(q, 1 - from, held);
+    const int32_t from = q->n_slots + (q->n_first <= q->most_first), other = 2 * q->n_slots + 1 - from;
+    const int32_t slot = mox_ring_oldest(q->links, from, held);
+    return slot >= 0 ? slot : mox_ring_oldest(q->links, other, held);
 }
 
 const mox_policy mox_policy_2q = {.name = "2q", .state_bytes = state_bytes, .init = init, .fill = fill, .touch = touch,

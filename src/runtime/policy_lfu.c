@@ -13,12 +13,9 @@
  * I1  a filled slot is in the ring of its key's count, brought up to date.
  * I2  the rings one after the other are an order of slots that halving does not change. */
 #include "runtime/policy.h"
+#include "runtime/ring.h"
 
 enum { COUNTS = 256, DECAY = 16 };
-
-typedef struct link {
-    int32_t newer, older;
-} link;
 
 typedef struct key_count {
     uint32_t count, n_halvings; /* count is that of the time when there had been n_halvings */
@@ -29,20 +26,14 @@ typedef struct lfu {
     uint32_t n_halvings;
     int64_t n_uses, period; /* uses since the last halving; those between two */
     key_count *keys;        /* [n_keys], behind the links */
-    link links[];           /* [n_slots], then a sentinel for each count */
+    mox_ring_link links[];  /* [n_slots], then a sentinel for each count */
 } lfu;
 
-static size_t links_bytes(int32_t n_slots) { return sizeof(lfu) + ((size_t)n_slots + COUNTS) * sizeof(link); }
+static size_t links_bytes(int32_t n_slots) { return sizeof(lfu) + ((size_t)n_slots + COUNTS) * sizeof(mox_ring_link); }
 
 static size_t state_bytes(int64_t n_keys, int32_t n_slots)
 {
     return links_bytes(n_slots) + (size_t)n_keys * sizeof(key_count);
-}
-
-static void clear_ring(lfu *l, int32_t count)
-{
-    const int32_t end = l->n_slots + count;
-    l->links[end] = (link){.newer = end, .older = end};
 }
 
 static void init(void *state, int64_t n_keys, int32_t n_slots)
@@ -52,21 +43,21 @@ static void init(void *state, int64_t n_keys, int32_t n_slots)
     if (l->period < COUNTS) l->period = COUNTS;
     l->keys = (key_count *)(void *)((char *)state + links_bytes(n_slots));
     for (int64_t k = 0; k < n_keys; k++) l->keys[k] = (key_count){0};
-    for (int32_t c = 0; c < COUNTS; c++) clear_ring(l, c);
+    for (int32_t c = 0; c < COUNTS; c++) mox_ring_clear(l->links, n_slots + c);
 }
 
 static void halve(lfu *l)
 {
     for (int32_t c = 1; c < COUNTS; c++) {
         const int32_t end = l->n_slots + c, half = l->n_slots + c / 2;
-        const link from = l->links[end];
+        const mox_ring_link from = l->links[end];
         if (from.newer == end) continue;
         const int32_t last = l->links[half].older;
         l->links[last].newer = from.newer;
         l->links[from.newer].older = last;
         l->links[from.older].newer = half;
         l->links[half].older = from.older;
-        clear_ring(l, c);
+        mox_ring_clear(l->links, end);
     }
     l->n_halvings++;
 }
@@ -89,19 +80,14 @@ static int32_t use(lfu *l, int64_t key)
 static void fill(void *state, int32_t slot, int64_t key)
 {
     lfu *l = state;
-    const int32_t end = l->n_slots + use(l, key), last = l->links[end].older;
-    l->links[slot] = (link){.newer = end, .older = last};
-    l->links[last].newer = slot;
-    l->links[end].older = slot;
+    mox_ring_append(l->links, l->n_slots + use(l, key), slot);
 }
 
 static void empty(void *state, int32_t slot, int64_t key)
 {
     (void)key;
     lfu *l = state;
-    const link at = l->links[slot];
-    l->links[at.newer].older = at.older;
-    l->links[at.older].newer = at.newer;
+    mox_ring_cut(l->links, slot);
 }
 
 static void touch(void *state, int32_t slot, int64_t key)
@@ -113,10 +99,9 @@ static void touch(void *state, int32_t slot, int64_t key)
 static int32_t victim(const void *state, const bool *held)
 {
     const lfu *l = state;
-    for (int32_t c = 0; c < COUNTS; c++)
-        for (int32_t s = l->links[l->n_slots + c].newer; s < l->n_slots; s = l->links[s].newer)
-            if (!held || !held[s]) return s;
-    return -1;
+    int32_t slot = -1;
+    for (int32_t c = 0; c < COUNTS && slot < 0; c++) slot = mox_ring_oldest(l->links, l->n_slots + c, held);
+    return slot;
 }
 
 const mox_policy mox_policy_lfu = {.name = "lfu", .state_bytes = state_bytes, .init = init, .fill = fill, .touch = touch,

@@ -1,23 +1,19 @@
 /* runtime/policy_lru.c -- whoever was asked for longest ago gives way.
  *
- * The filled slots are a ring of two links each through a sentinel; behind it comes the
- * slot that was used last, before it the one that was used longest ago.  What a running
- * batch holds was used last, so a victim is found near the end. */
+ * All filled slots are one ring, in the order of their last use.  What a running batch holds was
+ * used last, so a victim is found near the beginning. */
 #include "runtime/policy.h"
-
-typedef struct link {
-    int32_t newer, older;
-} link;
+#include "runtime/ring.h"
 
 typedef struct lru {
     int32_t end; /* index of the sentinel */
-    link links[];
+    mox_ring_link links[];
 } lru;
 
 static size_t state_bytes(int64_t n_keys, int32_t n_slots)
 {
     (void)n_keys;
-    return sizeof(lru) + ((size_t)n_slots + 1) * sizeof(link);
+    return sizeof(lru) + ((size_t)n_slots + 1) * sizeof(mox_ring_link);
 }
 
 static void init(void *state, int64_t n_keys, int32_t n_slots)
@@ -25,26 +21,21 @@ static void init(void *state, int64_t n_keys, int32_t n_slots)
     (void)n_keys;
     lru *l = state;
     l->end = n_slots;
-    l->links[n_slots] = (link){.newer = n_slots, .older = n_slots};
+    mox_ring_clear(l->links, l->end);
 }
 
 static void fill(void *state, int32_t slot, int64_t key)
 {
     (void)key;
     lru *l = state;
-    link *end = &l->links[l->end];
-    l->links[slot] = (link){.newer = l->end, .older = end->older};
-    l->links[end->older].newer = slot;
-    end->older = slot;
+    mox_ring_append(l->links, l->end, slot);
 }
 
 static void empty(void *state, int32_t slot, int64_t key)
 {
     (void)key;
     lru *l = state;
-    const link at = l->links[slot];
-    l->links[at.newer].older = at.older;
-    l->links[at.older].newer = at.newer;
+    mox_ring_cut(l->links, slot);
 }
 
 static void touch(void *state, int32_t slot, int64_t key)
@@ -56,9 +47,7 @@ static void touch(void *state, int32_t slot, int64_t key)
 static int32_t victim(const void *state, const bool *held)
 {
     const lru *l = state;
-    for (int32_t s = l->links[l->end].newer; s != l->end; s = l->links[s].newer)
-        if (!held || !held[s]) return s;
-    return -1;
+    return mox_ring_oldest(l->links, l->end, held);
 }
 
 const mox_policy mox_policy_lru = {.name = "lru", .state_bytes = state_bytes, .init = init, .fill = fill, .touch = touch,

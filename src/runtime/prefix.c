@@ -115,19 +115,27 @@ static void keep_states(mox_prefix *p, const mox_seq *s, int32_t node, int64_t b
     }
 }
 
-/* What s holds becomes a path of the tree; last: the state at its end, or MOX_NONE. */
-static void keep_path(mox_prefix *p, const mox_seq *s, int32_t last)
+/* The first `length` tokens of s become a path of the tree; last: the state at its end, or MOX_NONE. */
+static void keep_path(mox_prefix *p, const mox_seq *s, int64_t length, int32_t last)
 {
     int32_t node = MOX_NONE;
-    for (int64_t begin = 0; begin < s->length; begin += MOX_PAGE_LEN) {
-        const int64_t n = mox_min_i64(s->length - begin, MOX_PAGE_LEN);
+    for (int64_t begin = 0; begin < length; begin += MOX_PAGE_LEN) {
+        const int64_t n = mox_min_i64(length - begin, MOX_PAGE_LEN);
         const int32_t next = mox_tree_add(&p->tree, node, s->pages[begin / MOX_PAGE_LEN], s->tokens + begin, n);
         if (next == MOX_NONE) break;
         node = next;
         keep_states(p, s, node, begin);
-        if (last != MOX_NONE && begin + n == s->length) mox_tree_add_state(&p->tree, node, s->length, last);
+        if (last != MOX_NONE && begin + n == length) mox_tree_add_state(&p->tree, node, length, last);
     }
     mox_tree_touch(&p->tree, node);
+}
+
+void mox_prefix_share(mox_prefix *p, const mox_seq *s)
+{
+    assert(!p->c->stepping);
+    p->tree.clock++;
+    /* A page that s still fills would have to be copied, and there may be none to spare. */
+    keep_path(p, s, s->length / MOX_PAGE_LEN * MOX_PAGE_LEN, MOX_NONE);
 }
 
 void mox_prefix_keep(mox_prefix *p, mox_seq *s)
@@ -138,7 +146,7 @@ void mox_prefix_keep(mox_prefix *p, mox_seq *s)
     int32_t last = MOX_NONE; /* the next turn of a conversation goes on here */
     if (s->length > 0 && mox_state_bytes(c) > 0) last = mox_share_take(c, MOX_SHARE_STATES);
     if (last != MOX_NONE) memcpy(mox_state_at(c, last), s->state, mox_state_bytes(c));
-    keep_path(p, s, last);
+    keep_path(p, s, s->length, last);
     if (last != MOX_NONE) mox_share_drop(c, MOX_SHARE_STATES, last);
     mox_seq_reset(s);
     tend(p);

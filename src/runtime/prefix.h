@@ -32,6 +32,8 @@ void mox_prefix_destroy(mox_prefix **p);
  * is not more. */
 int64_t mox_prefix_adopt(mox_prefix *p, mox_seq *s, const int32_t *tokens, int64_t n, char *why, size_t why_size);
 
+/* Others may begin as s does, up to its last full page, while it goes on. */
+void mox_prefix_share(mox_prefix *p, const mox_seq *s);
 /* What s holds stays for others; s is reset. */
 void mox_prefix_keep(mox_prefix *p, mox_seq *s);
 

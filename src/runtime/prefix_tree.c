@@ -351,3 +351,19 @@ int32_t mox_tree_unmarked(mox_tree *t, int64_t min)
 }
 
 void mox_tree_mark(mox_tree *t, int32_t node) { t->nodes[node].marked = true; }
+bool mox_tree_marked(const mox_tree *t, int32_t node) { return t->nodes[node].marked; }
+
+void mox_tree_unmark(mox_tree *t, const int32_t *tokens, int64_t n, int64_t first)
+{
+    int32_t node = MOX_NONE;
+    for (int64_t page = 0; page * MOX_PAGE_LEN < n; page++) {
+        const int64_t at = page * MOX_PAGE_LEN, len = mox_min_i64(n - at, MOX_PAGE_LEN);
+        int32_t i = *children_of(t, node);
+        while (i != MOX_NONE && (t->nodes[i].n != len || common(&t->nodes[i], tokens + at, len) < len)) i = t->nodes[i].next;
+        if (i == MOX_NONE) return;
+        node = i;
+        if (page < first) continue;
+        t->nodes[node].marked = false;
+        t->grown = true;
+    }
+}

@@ -87,5 +87,8 @@ bool mox_tree_next_state(const mox_tree *t, int32_t node, int32_t *state, int64_
 /* The newest leaf that has not been marked since it was added, of at least min tokens; MOX_NONE: none. */
 int32_t mox_tree_unmarked(mox_tree *t, int64_t min);
 void mox_tree_mark(mox_tree *t, int32_t node);
+bool mox_tree_marked(const mox_tree *t, int32_t node);
+/* Of the path with these tokens what is still there, from a page on. */
+void mox_tree_unmark(mox_tree *t, const int32_t *tokens, int64_t n, int64_t first);
 
 #endif

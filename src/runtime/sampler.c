@@ -6,7 +6,7 @@
  *   1. penalties on the raw logits, over the last repeat_window accepted ids:
  *      repeat divides positive logits and multiplies negative ones, once per id
  *      however often it occurred; presence is subtracted once per id, frequency
- *      once per occurrence;
+ *      once per occurrence; then logit_bias is added;
  *   2. temperature 0: the largest logit, lowest id first among equals.  Done;
  *   3. temperature, then top-k, then top-p over what top-k left, then min-p
  *      relative to the most likely id;
@@ -47,6 +47,7 @@ struct mox_sampler {
     candidate *candidates; /* [V] */
     int32_t *counts;       /* [V] */
     int32_t *ring;         /* [repeat_window] the last accepted ids */
+    mox_logit_bias *bias;  /* [opts.n_logit_bias] */
     int32_t ring_used, ring_next;
 };
 
@@ -57,6 +58,21 @@ static mox_status check_range(const char *what, float value, float low, float hi
     if (value >= low && value <= high) return MOX_OK; /* NaN fails both */
     return mox_fail(err, MOX_E_ARG, "%s must be between %g and %g, not %g", what, (double)low, (double)high,
                     (double)value);
+}
+
+static mox_status check_bias(const mox_sampler_opts *o, int64_t n_vocab, mox_err *err)
+{
+    if (o->n_logit_bias < 0 || (o->n_logit_bias > 0 && !o->logit_bias))
+        return mox_fail(err, MOX_E_ARG, "logit_bias: a list of %d ids is not there", (int)o->n_logit_bias);
+    for (int32_t i = 0; i < o->n_logit_bias; i++) {
+        const mox_logit_bias *b = &o->logit_bias[i];
+        if (b->token < 0 || b->token >= n_vocab)
+            return mox_fail(err, MOX_E_ARG, "logit_bias: %d is outside the vocabulary of %lld ids", (int)b->token,
+                            (long long)n_vocab);
+        if (!(b->bias < INFINITY)) /* NaN, too */
+            return mox_fail(err, MOX_E_ARG, "logit_bias: what is added for id %d must be a number", (int)b->token);
+    }
+    return MOX_OK;
 }
 
 static mox_status check_opts(const mox_sampler_opts *o, mox_err *err)
@@ -82,6 +98,7 @@ mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_samp
     if (n_vocab < 1 || n_vocab > INT32_MAX)
         return mox_fail(err, MOX_E_ARG, "a vocabulary of %lld ids cannot be sampled from", (long long)n_vocab);
     MOX_TRY(check_opts(&o, err));
+    MOX_TRY(check_bias(&o, n_vocab, err));
 
     mox_sampler *s = mox_alloc_array(1, sizeof *s);
     if (!s) return mox_fail_memory(err, sizeof *s, "the sampler");
@@ -99,10 +116,13 @@ mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_samp
     s->candidates = mox_alloc_array(v, sizeof *s->candidates);
     s->counts = mox_alloc_array(v, sizeof *s->counts);
     s->ring = mox_alloc_array((size_t)s->opts.repeat_window, sizeof *s->ring);
-    if (!s->logits || !s->candidates || !s->counts || !s->ring) {
+    s->bias = mox_alloc_array((size_t)o.n_logit_bias, sizeof *s->bias);
+    if (!s->logits || !s->candidates || !s->counts || !s->ring || !s->bias) {
         mox_sampler_destroy(&s);
         return mox_fail_memory(err, v * (sizeof(float) + sizeof(candidate) + sizeof(int32_t)), "the sampler");
     }
+    if (o.n_logit_bias > 0) memcpy(s->bias, o.logit_bias, (size_t)o.n_logit_bias * sizeof *s->bias);
+    s->opts.logit_bias = s->bias;
     *out = s;
     return MOX_OK;
 }
@@ -114,6 +134,7 @@ void mox_sampler_destroy(mox_sampler **s)
     mox_free((*s)->candidates);
     mox_free((*s)->counts);
     mox_free((*s)->ring);
+    mox_free((*s)->bias);
     mox_free(*s);
     *s = NULL;
 }
@@ -152,6 +173,7 @@ static mox_status prepare(mox_sampler *s, const float *logits, const unsigned ch
                             (int)i);
     memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
     if (s->penalties) apply_penalties(s, logits);
+    for (int32_t i = 0; i < s->opts.n_logit_bias; i++) s->logits[s->bias[i].token] += s->bias[i].bias;
     for (int32_t i = 0; allowed && i < s->n_vocab; i++)
         if (!allowed[i]) s->logits[i] = -INFINITY;
     int32_t top = 0;
@@ -159,6 +181,8 @@ static mox_status prepare(mox_sampler *s, const float *logits, const unsigned ch
         if (s->logits[i] > s->logits[top]) top = i;
     if (s->logits[top] == INFINITY)
         return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is infinite: the model's output is broken", (int)top);
+    if (s->logits[top] == -INFINITY && (allowed || s->opts.n_logit_bias > 0))
+        return mox_fail(err, MOX_E_NUMERIC, "no id may come next: logit_bias or the form of the reply exclude all of them");
     if (s->logits[top] == -INFINITY)
         return mox_fail(err, MOX_E_NUMERIC, "no id has a finite logit: the model's output is broken");
     *best = top;

@@ -222,6 +222,7 @@ static mox_status make_request(mox_scheduler *s, const mox_request_opts *o, mox_
     r->n_before = o->n_before;
     r->n_logprobs = o->n_logprobs;
     r->no_reuse = o->no_reuse;
+    r->after = o->no_reuse ? 0 : o->after;
     r->on_event = o->on_event;
     r->user = o->user;
     mox_turn_opts turn = o->turn;

@@ -28,6 +28,7 @@ typedef struct mox_request {
     mox_turn *turn;
     int32_t n_logprobs;
     bool no_reuse;
+    uint64_t after; /* id of the request whose prompt it shares, or 0 */
     mox_event_fn *on_event;
     void *user;
     double submitted_at;

@@ -70,9 +70,20 @@ static void end_running(mox_scheduler *s, mox_request *r, mox_status status, mox
 
 /* ---- the beginning ---------------------------------------------------------------------------- */
 
+/* The request whose prompt r shares, while it runs. */
+static const mox_request *leader_of(const mox_scheduler *s, const mox_request *r)
+{
+    for (int32_t i = 0; r->after > 0 && i < s->n_slots; i++)
+        if (s->slots[i].request && s->slots[i].request->id == r->after) return s->slots[i].request;
+    return NULL;
+}
+
 static void begin(mox_scheduler *s, mox_request *r)
 {
     char why[160];
+    const mox_request *leader = leader_of(s, r);
+    if (s->prefix && leader && !prefilled(leader)) return; /* later */
+    if (s->prefix && leader) mox_prefix_share(s->prefix, leader->slot->seq);
     r->started_at = mox_clock_now();
     if (s->prefix && !r->no_reuse)
         r->n_done = r->n_reused = mox_prefix_adopt(s->prefix, r->slot->seq, r->prompt, r->n_prompt, why, sizeof why);
@@ -132,7 +143,7 @@ static int32_t plan_step(mox_scheduler *s, int32_t *n_segments)
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_slots; i++) {
         mox_request *r = s->slots[i].request;
-        if (!r) continue;
+        if (!r || r->started_at == 0) continue;
         s->members[n] = r;
         s->items[n++] = (mox_pace_item){.order = r->id, .generating = prefilled(r), .left = r->n_prompt - r->n_done, .passed = r->passed};
     }

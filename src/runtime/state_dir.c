@@ -23,7 +23,7 @@ typedef struct entry {
     char *path;
     int64_t bytes, modified;
     int64_t n_tokens, n_full; /* 0: not one of ours, or damaged */
-    uint64_t *hashes;         /* [n_full + 1]: of the path to the end of each full page, and to the end of all */
+    uint64_t *hashes; /* [n_full + 1]: of the path to the end of each full page, and to the end of all */
 } entry;
 
 struct mox_state_dir {
@@ -37,7 +37,8 @@ struct mox_state_dir {
     entry *entries;
     size_t n_entries;
     mox_state_writer writer;
-    bool writing, ended; /* the job; ended: it holds nothing any more, and is not in the index yet */
+    bool writing, ended; /* the job; ended: it is not in the index yet */
+    bool holding;        /* references to what the job looks at */
     mox_status job_status;
     mox_err job_err;
     bool complained; /* about files that could not be written */
@@ -187,8 +188,10 @@ static mox_status scan(mox_state_dir *d, mox_err *err)
     mox_folder_deinit(&folder);
     if (n_foreign > 0) {
         char text[480];
-        (void)snprintf(text, sizeof text, "%s: ignoring %lld files that are of another model, template, kind of cache or version",
-                       d->dir, (long long)n_foreign);
+        (void)snprintf(
+            text, sizeof text,
+            "%s: ignoring %lld files that are of another model, template, kind of cache or version", d->dir,
+            (long long)n_foreign);
         warn(d, text);
     }
     return status;
@@ -236,33 +239,42 @@ mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_pre
     mox_state_dir *d = mox_alloc_array(1, sizeof *d);
     if (!d) return mox_fail_memory(err, sizeof *d, "states on disk");
     mox_err why;
-    *d = (mox_state_dir){.c = c, .lock = -1, .max_bytes = o->state_dir_bytes ? o->state_dir_bytes : DEFAULT_BYTES,
-                         .warn = o->warn, .warn_user = o->warn_user};
+    *d = (mox_state_dir){.c = c,
+                         .lock = -1,
+                         .max_bytes = o->state_dir_bytes ? o->state_dir_bytes : DEFAULT_BYTES,
+                         .warn = o->warn,
+                         .warn_user = o->warn_user};
     const mox_status status = open_dir(d, o, &why);
     if (status == MOX_OK) {
         *out = d;
         return MOX_OK;
     }
-    if (status == MOX_E_STATE) {
+    const bool fatal = status == MOX_E_MEMORY;
+    if (!fatal) {
         char text[sizeof why.msg + 64];
         (void)snprintf(text, sizeof text, "%s; states are neither read nor kept there", why.msg);
         warn(d, text);
     }
     free_dir(d);
-    return status == MOX_E_STATE ? MOX_OK : mox_fail(err, status, "%s", why.msg);
+    return fatal ? mox_fail(err, status, "%s", why.msg) : MOX_OK;
 }
 
 /* ---- saving ---- */
 
-/* Waits for the writer for at most so many seconds; true when it has nothing to do.  What was
- * being written is let go of.  Nothing is allocated: a step may want the pages. */
-static bool collect(mox_state_dir *d, double seconds)
+static void let_go(mox_state_dir *d)
 {
-    mox_state_job *job = &d->job;
-    if (!d->writing) return true;
-    if (!mox_state_writer_ended(&d->writer, seconds, &d->job_status, &d->job_err)) return false;
+    const mox_state_job *job = &d->job;
     for (int64_t i = 0; i < job->n_pages; i++) mox_share_drop(d->c, MOX_SHARE_PAGES, job->pages[i]);
     for (int64_t i = 0; i < job->n_states; i++) mox_share_drop(d->c, MOX_SHARE_STATES, job->states[i]);
+    d->holding = false;
+}
+
+/* Waits for the writer for at most so many seconds; true when it has nothing to do. */
+static bool collect(mox_state_dir *d, double seconds)
+{
+    if (!d->writing) return true;
+    if (!mox_state_writer_ended(&d->writer, seconds, &d->job_status, &d->job_err)) return false;
+    if (d->holding) let_go(d);
     d->writing = false;
     d->ended = true;
     return true;
@@ -278,16 +290,19 @@ static void enter_job(mox_state_dir *d)
     }
     char *path = mox_strdup(job->path);
     mox_err err;
-    if (path) (void)add_entry(d, path, job->tokens, job->n_tokens, &err); /* or it is found at the next start */
+    if (path)
+        (void)add_entry(d, path, job->tokens, job->n_tokens, &err); /* or it is found at the next start */
 }
 
-static void conclude(mox_state_dir *d)
+static void conclude(mox_state_dir *d, mox_tree *t)
 {
     if (!d->ended) return;
     d->ended = false;
     if (d->job_status == MOX_OK) {
         enter_job(d);
-    } else if (d->job_status != MOX_E_CANCELLED && !d->complained) {
+    } else if (d->job_status == MOX_E_CANCELLED) { /* what is left of it is written another time */
+        mox_tree_unmark(t, d->job.tokens, d->job.n_tokens, d->job.first_new);
+    } else if (!d->complained) {
         char text[sizeof d->job_err.msg + 64];
         (void)snprintf(text, sizeof text, "%s; states may not be kept across restarts", d->job_err.msg);
         warn(d, text);
@@ -297,12 +312,14 @@ static void conclude(mox_state_dir *d)
 }
 
 /* The last states of the path, which come in falling order. */
-static int64_t list_states(const mox_tree *t, int32_t leaf, int32_t states[STATES_PER_FILE], int64_t positions[STATES_PER_FILE])
+static int64_t list_states(const mox_tree *t, int32_t leaf, int32_t states[STATES_PER_FILE],
+                           int64_t positions[STATES_PER_FILE])
 {
     int64_t n = 0;
     for (int32_t node = leaf; node != MOX_NONE; node = mox_tree_parent(t, node)) {
         int32_t state = MOX_NONE;
-        while (n < STATES_PER_FILE && mox_tree_next_state(t, node, &state, &positions[n])) states[n++] = state;
+        while (n < STATES_PER_FILE && mox_tree_next_state(t, node, &state, &positions[n]))
+            states[n++] = state;
     }
     return n;
 }
@@ -311,9 +328,11 @@ static int64_t list_states(const mox_tree *t, int32_t leaf, int32_t states[STATE
 static char *name_file(const mox_state_dir *d, const mox_state_job *job)
 {
     const uint64_t key = XXH3_64bits(d->key, strlen(d->key));
-    const XXH128_hash_t hash = XXH3_128bits_withSeed(job->tokens, (size_t)job->n_tokens * sizeof *job->tokens, key);
+    const XXH128_hash_t hash =
+        XXH3_128bits_withSeed(job->tokens, (size_t)job->n_tokens * sizeof *job->tokens, key);
     char name[64];
-    (void)snprintf(name, sizeof name, "%016llx%016llx" SUFFIX, (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    (void)snprintf(name, sizeof name, "%016llx%016llx" SUFFIX, (unsigned long long)hash.high64,
+                   (unsigned long long)hash.low64);
     return mox_path_join(d->dir, name);
 }
 
@@ -330,6 +349,7 @@ static bool make_job(mox_state_dir *d, mox_tree *t, int32_t leaf)
         int64_t n;
         const int32_t *tokens = mox_tree_tokens(t, node, &n);
         job->pages[--page] = node;
+        if (!mox_tree_marked(t, node)) job->first_new = page;
         memcpy(job->tokens + page * MOX_PAGE_LEN, tokens, (size_t)n * sizeof *tokens);
     }
     for (int64_t i = 0; i < n_states; i++) {
@@ -345,26 +365,30 @@ static bool make_job(mox_state_dir *d, mox_tree *t, int32_t leaf)
     make_room(d, bytes);
     for (int64_t i = 0; i < job->n_pages; i++) mox_share_hold(d->c, MOX_SHARE_PAGES, job->pages[i]);
     for (int64_t i = 0; i < job->n_states; i++) mox_share_hold(d->c, MOX_SHARE_STATES, job->states[i]);
+    d->holding = true;
     return true;
 }
 
 void mox_state_dir_tend(mox_state_dir *d, mox_tree *t)
 {
     if (!collect(d, 0)) return;
-    conclude(d);
+    conclude(d, t);
     const int32_t leaf = mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS);
     if (leaf == MOX_NONE) return;
-    for (int32_t i = leaf; i != MOX_NONE; i = mox_tree_parent(t, i)) mox_tree_mark(t, i); /* the file has them all */
-    if (!make_job(d, t, leaf)) return;
+    const bool made = make_job(d, t, leaf);
+    for (int32_t i = leaf; i != MOX_NONE; i = mox_tree_parent(t, i))
+        mox_tree_mark(t, i); /* the file has them all */
+    if (!made) return;
     d->writing = true;
     mox_state_writer_begin(&d->writer, &d->job);
 }
 
 bool mox_state_dir_let_go(mox_state_dir *d)
 {
-    if (!d->writing) return false;
-    mox_state_writer_cancel(&d->writer);
-    return collect(d, -1);
+    if (!d->holding) return false;
+    mox_state_writer_shut(&d->writer);
+    let_go(d);
+    return true;
 }
 
 void mox_state_dir_close(mox_state_dir **dir, mox_tree *t)
@@ -377,7 +401,8 @@ void mox_state_dir_close(mox_state_dir **dir, mox_tree *t)
         if (!d->writing && mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS) == MOX_NONE) break;
     }
     (void)mox_state_dir_let_go(d);
-    conclude(d);
+    (void)collect(d, -1);
+    conclude(d, t);
     mox_state_writer_stop(&d->writer);
     free_dir(d);
     *dir = NULL;
@@ -446,13 +471,15 @@ static mox_status load(mox_state_dir *d, mox_tree *t, plan *p, const mox_tree_ma
     int32_t node = m->full;
     p->n = mox_ceil_div(p->at, MOX_PAGE_LEN);
     p->first = mox_min_i64(known, p->n);
-    for (int64_t i = known; i > p->n; i--) node = mox_tree_parent(t, node); /* a state for pages that are there */
+    for (int64_t i = known; i > p->n; i--)
+        node = mox_tree_parent(t, node); /* a state for pages that are there */
     p->saved = MOX_NONE;
     p->pages = mox_alloc_array((size_t)p->n, sizeof *p->pages);
     if (!p->pages) return mox_fail_memory(err, (size_t)p->n * sizeof *p->pages, "a list of pages");
     for (int64_t i = 0; i < p->n; i++) p->pages[i] = MOX_NONE;
     mox_tree_touch(t, node); /* what makes room for the rest is older, ... */
-    for (int32_t i = node; i != MOX_NONE; i = mox_tree_parent(t, i)) mox_share_hold(d->c, MOX_SHARE_PAGES, i); /* ... or is being written */
+    for (int32_t i = node; i != MOX_NONE; i = mox_tree_parent(t, i))
+        mox_share_hold(d->c, MOX_SHARE_PAGES, i); /* ... or is being written */
     const mox_status status = read_all(d, p, err);
     if (status == MOX_OK) plant(t, p, node);
     for (int32_t i = node; i != MOX_NONE; i = mox_tree_parent(t, i)) mox_share_drop(d->c, MOX_SHARE_PAGES, i);
@@ -463,13 +490,15 @@ static mox_status load(mox_state_dir *d, mox_tree *t, plan *p, const mox_tree_ma
     return status;
 }
 
-bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit, const mox_tree_match *m)
+bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit,
+                        const mox_tree_match *m)
 {
     int64_t most = m->at / MOX_PAGE_LEN;
     size_t best = SIZE_MAX;
     for (size_t i = 0; i < d->n_entries; i++) {
         const int64_t same = pages_in_common(&d->entries[i], tokens, n);
-        if (same > most || (best != SIZE_MAX && same == most && d->entries[i].modified > d->entries[best].modified)) {
+        if (same > most ||
+            (best != SIZE_MAX && same == most && d->entries[i].modified > d->entries[best].modified)) {
             most = same;
             best = i;
         }

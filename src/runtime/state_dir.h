@@ -19,17 +19,20 @@ enum { MOX_STATE_MIN_TOKENS = 256 };
 
 typedef struct mox_state_dir mox_state_dir;
 
-/* *out is NULL, with a warning, when another process has the folder. */
+/* *out is NULL, with a warning, when another process has the folder or it cannot be used: what is kept
+ * there saves time, and a server without it is better than none. */
 mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_prefix_opts *opts, mox_err *err);
 /* Writes what is not written yet, for some seconds at most. */
 void mox_state_dir_close(mox_state_dir **d, mox_tree *t);
 
 /* Looks for a file that brings tokens[0, n) further than the match, up to limit tokens, and adds
  * it to the tree; false when there is none. */
-bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit, const mox_tree_match *m);
+bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit,
+                        const mox_tree_match *m);
 /* Begins to write the newest path that is not on disk, unless one is being written. */
 void mox_state_dir_tend(mox_state_dir *d, mox_tree *t);
-/* Gives up what is being written; false when there is nothing. */
+/* Gives up the references to what is being written, without waiting for the disk; false when there are
+ * none.  What was not yet looked at is written another time.  Allocates nothing: a step may want it. */
 bool mox_state_dir_let_go(mox_state_dir *d);
 
 #endif

@@ -22,6 +22,8 @@
 #include "base/file.h"
 #include "runtime/context.h"
 
+#include <pthread.h>
+
 /* What the files of a context have in common. */
 typedef struct mox_state_shape {
     const char *key;
@@ -38,29 +40,41 @@ typedef struct mox_state_file {
 } mox_state_file;
 
 /* MOX_E_UNSUPPORTED: whole, but of another version, model, template or kind of cache. */
-mox_status mox_state_file_open(mox_state_file *f, const char *path, const mox_state_shape *shape, mox_err *err);
+mox_status mox_state_file_open(mox_state_file *f, const char *path, const mox_state_shape *shape,
+                               mox_err *err);
 /* The same for an opened file, which becomes f's. */
 mox_status mox_state_file_parse(mox_state_file *f, mox_file file, const mox_state_shape *shape, mox_err *err);
 void mox_state_file_close(mox_state_file *f); /* closed storage is fine */
 
 /* Reads a page or a state to its place and compares its checksum. */
-mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err);
-mox_status mox_state_file_read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err);
+mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page,
+                                    mox_err *err);
+mox_status mox_state_file_read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state,
+                                     mox_err *err);
 
-/* What is to be written.  Nobody writes to the pages and states meanwhile. */
+/* Pages and states may be looked at under its lock, until it is shut: they are somebody else's then. */
+typedef struct mox_state_gate {
+    pthread_mutex_t lock;
+    bool shut;
+} mox_state_gate;
+
+/* What is to be written.  Nobody writes to the pages and states as long as the gate is open. */
 typedef struct mox_state_job {
     char *path;
     int64_t n_tokens, n_pages, n_states;
     int32_t *tokens, *pages, *states;
     int64_t *positions; /* ascending */
+    int64_t first_new;  /* page: those before are in a file already */
 } mox_state_job;
-mox_status mox_state_job_init(mox_state_job *job, int64_t n_tokens, int64_t n_states, mox_err *err); /* zeroed arrays; no path */
+mox_status mox_state_job_init(mox_state_job *job, int64_t n_tokens, int64_t n_states,
+                              mox_err *err);   /* zeroed arrays; no path */
 void mox_state_job_deinit(mox_state_job *job); /* zeroed storage is fine */
 
 /* Bytes of the file, or -1: more than can be counted. */
 int64_t mox_state_job_bytes(const mox_state_job *job, const mox_state_shape *shape);
-/* On failure, also when it was cancelled, there is no file. */
+/* Holds the gate's lock for a copy of some kilobytes at a time, never while the disk works.  On failure
+ * there is no file; MOX_E_CANCELLED: the gate was shut before all had been looked at. */
 mox_status mox_state_job_write(const mox_state_job *job, const mox_context *c, const mox_state_shape *shape,
-                               const mox_cancel *cancel, mox_err *err);
+                               mox_state_gate *gate, mox_err *err);
 
 #endif

@@ -1,8 +1,10 @@
-/* runtime/state_write.c -- writing prefixes to files; see state_file.h. */
+/* runtime/state_write.c -- writing prefixes to files; see state_file.h.
+ *
+ * Pages are copied piece by piece to a buffer before they are written, so that whoever needs them
+ * back waits for a copy and never for the disk. */
 #include "runtime/state_file.h"
 
 #include "base/alloc.h"
-#include "base/cancel.h"
 #include "base/size.h"
 #include "runtime/state_format.h"
 
@@ -10,14 +12,22 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+enum { PIECE = 256 << 10 };
 static const char zeros[8];
 
 static mox_state_header make_header(const mox_state_shape *shape, int64_t n_tokens, int64_t n_states)
 {
-    mox_state_header h = {.order = MOX_STATE_ORDER, .version = MOX_STATE_VERSION, .key_bytes = strlen(shape->key), .n_tokens = (uint64_t)n_tokens,
-                .n_states = (uint64_t)n_states, .n_layers = shape->n_layers, .page_len = shape->page_len,
-                .page_bytes = shape->page_bytes, .state_bytes = shape->state_bytes, .kv_type = shape->kv_type,
-                .precision = shape->precision};
+    mox_state_header h = {.order = MOX_STATE_ORDER,
+                          .version = MOX_STATE_VERSION,
+                          .key_bytes = strlen(shape->key),
+                          .n_tokens = (uint64_t)n_tokens,
+                          .n_states = (uint64_t)n_states,
+                          .n_layers = shape->n_layers,
+                          .page_len = shape->page_len,
+                          .page_bytes = shape->page_bytes,
+                          .state_bytes = shape->state_bytes,
+                          .kv_type = shape->kv_type,
+                          .precision = shape->precision};
     memcpy(h.magic, MOX_STATE_MAGIC, sizeof h.magic);
     return h;
 }
@@ -66,48 +76,73 @@ static mox_status write_padded(mox_out *o, const void *bytes, size_t n, XXH3_sta
 }
 
 /* To the file, or, without one, to the checksum alone. */
-static mox_status write_meta(mox_out *o, const mox_state_job *job, const mox_state_shape *shape, XXH3_state_t *sum, mox_err *err)
+static mox_status write_meta(mox_out *o, const mox_state_job *job, const mox_state_shape *shape,
+                             XXH3_state_t *sum, mox_err *err)
 {
     MOX_TRY(write_padded(o, shape->key, strlen(shape->key), sum, err));
     MOX_TRY(write_padded(o, job->tokens, (size_t)job->n_tokens * sizeof *job->tokens, sum, err));
     return write_padded(o, job->positions, (size_t)job->n_states * sizeof *job->positions, sum, err);
 }
 
-static mox_status write_page(mox_out *o, const mox_context *c, int32_t page, uint64_t *out, mox_err *err)
+/* What is under way to the file. */
+typedef struct passage {
+    mox_out o;
+    mox_state_gate *gate;
+    char *piece; /* [PIECE] */
+} passage;
+
+/* Bytes of the context, for the file and for their checksum. */
+static mox_status copy_out(passage *p, const void *from, size_t n, XXH3_state_t *sum, mox_err *err)
+{
+    const char *bytes = from;
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t take = n - at < PIECE ? n - at : PIECE;
+        (void)pthread_mutex_lock(&p->gate->lock);
+        const bool shut = p->gate->shut;
+        if (!shut) memcpy(p->piece, bytes + at, take);
+        (void)pthread_mutex_unlock(&p->gate->lock);
+        if (shut) return mox_fail(err, MOX_E_CANCELLED, "what was to be written is needed elsewhere");
+        (void)XXH3_64bits_update(sum, p->piece, take);
+        MOX_TRY(mox_out_write(&p->o, p->piece, take, err));
+    }
+    return MOX_OK;
+}
+
+static mox_status write_page(passage *p, const mox_context *c, int32_t page, uint64_t *out, mox_err *err)
 {
     XXH3_state_t sum;
     (void)XXH3_64bits_reset(&sum);
     for (int64_t j = 0; j < 2 * c->model->dims.n_layers; j++) {
         size_t bytes;
         const void *part = mox_page_part(c, page, j, &bytes);
-        if (bytes == 0) continue;
-        (void)XXH3_64bits_update(&sum, part, bytes);
-        MOX_TRY(mox_out_write(o, part, bytes, err));
+        MOX_TRY(copy_out(p, part, bytes, &sum, err));
     }
     *out = XXH3_64bits_digest(&sum);
     return MOX_OK;
 }
 
-static mox_status write_data(mox_out *o, const mox_state_job *job, const mox_context *c, uint64_t *sums, const mox_cancel *cancel,
+static mox_status write_state(passage *p, const mox_context *c, int32_t state, uint64_t *out, mox_err *err)
+{
+    XXH3_state_t sum;
+    (void)XXH3_64bits_reset(&sum);
+    MOX_TRY(copy_out(p, mox_state_at(c, state), mox_state_bytes(c), &sum, err));
+    *out = XXH3_64bits_digest(&sum);
+    return MOX_OK;
+}
+
+static mox_status write_data(passage *p, const mox_state_job *job, const mox_context *c, uint64_t *sums,
                              mox_err *err)
 {
-    const size_t bytes = mox_state_bytes(c);
-    for (int64_t i = 0; i < job->n_pages + job->n_states; i++) {
-        if (mox_cancelled(cancel)) return mox_fail(err, MOX_E_CANCELLED, "%s: cancelled", job->path);
-        if (i < job->n_pages) {
-            MOX_TRY(write_page(o, c, job->pages[i], &sums[i], err));
-        } else {
-            const float *state = mox_state_at(c, job->states[i - job->n_pages]);
-            sums[i] = XXH3_64bits(state, bytes);
-            MOX_TRY(mox_out_write(o, state, bytes, err));
-        }
-    }
-    MOX_TRY(mox_out_write(o, zeros, (size_t)(-o->written & 7), err));
-    return mox_out_write(o, sums, (size_t)(job->n_pages + job->n_states) * sizeof *sums, err);
+    const int64_t n = job->n_pages + job->n_states;
+    for (int64_t i = 0; i < job->n_pages; i++) MOX_TRY(write_page(p, c, job->pages[i], &sums[i], err));
+    for (int64_t i = job->n_pages; i < n; i++)
+        MOX_TRY(write_state(p, c, job->states[i - job->n_pages], &sums[i], err));
+    MOX_TRY(mox_out_write(&p->o, zeros, (size_t)(-p->o.written & 7), err));
+    return mox_out_write(&p->o, sums, (size_t)n * sizeof *sums, err);
 }
 
 mox_status mox_state_job_write(const mox_state_job *job, const mox_context *c, const mox_state_shape *shape,
-                               const mox_cancel *cancel, mox_err *err)
+                               mox_state_gate *gate, mox_err *err)
 {
     mox_state_header h = make_header(shape, job->n_tokens, job->n_states);
     XXH3_state_t sum;
@@ -116,14 +151,16 @@ mox_status mox_state_job_write(const mox_state_job *job, const mox_context *c, c
     h.file_bytes = (uint64_t)mox_state_job_bytes(job, shape);
     h.meta_sum = XXH3_64bits_digest(&sum);
     h.header_sum = mox_state_header_sum(&h);
-    mox_out o = MOX_OUT_CLOSED;
+    passage p = {.o = MOX_OUT_CLOSED, .gate = gate, .piece = mox_alloc_array(PIECE, 1)};
     uint64_t *sums = mox_alloc_array((size_t)(job->n_pages + job->n_states), sizeof *sums);
-    mox_status status = sums ? mox_out_open_durable(&o, job->path, err) : mox_fail_memory(err, sizeof *sums, job->path);
-    if (status == MOX_OK) status = mox_out_write(&o, &h, sizeof h, err);
-    if (status == MOX_OK) status = write_meta(&o, job, shape, NULL, err);
-    if (status == MOX_OK) status = write_data(&o, job, c, sums, cancel, err);
-    if (status == MOX_OK) status = mox_out_commit(&o, err);
-    mox_out_discard(&o);
+    mox_status status =
+        sums && p.piece ? mox_out_open_durable(&p.o, job->path, err) : mox_fail_memory(err, PIECE, job->path);
+    if (status == MOX_OK) status = mox_out_write(&p.o, &h, sizeof h, err);
+    if (status == MOX_OK) status = write_meta(&p.o, job, shape, NULL, err);
+    if (status == MOX_OK) status = write_data(&p, job, c, sums, err);
+    if (status == MOX_OK) status = mox_out_commit(&p.o, err);
+    mox_out_discard(&p.o);
     mox_free(sums);
+    mox_free(p.piece);
     return status;
 }

@@ -15,7 +15,7 @@ static void *work(void *user)
         if (w->quit) break;
         (void)pthread_mutex_unlock(&w->mutex);
         mox_err err = {0};
-        const mox_status status = mox_state_job_write(w->job, w->c, &w->shape, &w->cancel, &err);
+        const mox_status status = mox_state_job_write(w->job, w->c, &w->shape, &w->gate, &err);
         (void)pthread_mutex_lock(&w->mutex);
         w->status = status;
         w->err = err;
@@ -26,7 +26,8 @@ static void *work(void *user)
     return NULL;
 }
 
-mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox_state_shape shape, mox_err *err)
+mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox_state_shape shape,
+                                  mox_err *err)
 {
     pthread_condattr_t attr;
     *w = (mox_state_writer){.c = c, .shape = shape};
@@ -35,16 +36,18 @@ mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox
     (void)pthread_cond_init(&w->changed, &attr);
     (void)pthread_condattr_destroy(&attr);
     (void)pthread_mutex_init(&w->mutex, NULL);
+    (void)pthread_mutex_init(&w->gate.lock, NULL);
     const int failure = pthread_create(&w->thread, NULL, work, w);
     if (failure == 0) return MOX_OK;
     (void)pthread_cond_destroy(&w->changed);
     (void)pthread_mutex_destroy(&w->mutex);
+    (void)pthread_mutex_destroy(&w->gate.lock);
     return mox_fail(err, MOX_E_MEMORY, "cannot start a thread that writes states: %s", strerror(failure));
 }
 
 void mox_state_writer_stop(mox_state_writer *w)
 {
-    mox_cancel_raise(&w->cancel);
+    mox_state_writer_shut(w);
     (void)pthread_mutex_lock(&w->mutex);
     w->quit = true;
     (void)pthread_cond_broadcast(&w->changed);
@@ -52,6 +55,7 @@ void mox_state_writer_stop(mox_state_writer *w)
     (void)pthread_join(w->thread, NULL);
     (void)pthread_cond_destroy(&w->changed);
     (void)pthread_mutex_destroy(&w->mutex);
+    (void)pthread_mutex_destroy(&w->gate.lock);
 }
 
 void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job)
@@ -59,7 +63,7 @@ void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job)
     (void)pthread_mutex_lock(&w->mutex);
     w->job = job;
     w->written = false;
-    w->cancel = (mox_cancel){0};
+    w->gate.shut = false; /* nobody looks at it before the thread has the job */
     (void)pthread_cond_broadcast(&w->changed);
     (void)pthread_mutex_unlock(&w->mutex);
 }
@@ -79,7 +83,8 @@ bool mox_state_writer_ended(mox_state_writer *w, double seconds, mox_status *sta
     (void)pthread_mutex_lock(&w->mutex);
     int late = 0;
     while (w->job && !w->written && seconds != 0 && late == 0)
-        late = seconds < 0 ? pthread_cond_wait(&w->changed, &w->mutex) : pthread_cond_timedwait(&w->changed, &w->mutex, &until);
+        late = seconds < 0 ? pthread_cond_wait(&w->changed, &w->mutex)
+                           : pthread_cond_timedwait(&w->changed, &w->mutex, &until);
     const bool ended = w->job && w->written;
     if (ended) {
         w->job = NULL;
@@ -90,4 +95,9 @@ bool mox_state_writer_ended(mox_state_writer *w, double seconds, mox_status *sta
     return ended;
 }
 
-void mox_state_writer_cancel(mox_state_writer *w) { mox_cancel_raise(&w->cancel); }
+void mox_state_writer_shut(mox_state_writer *w)
+{
+    (void)pthread_mutex_lock(&w->gate.lock);
+    w->gate.shut = true;
+    (void)pthread_mutex_unlock(&w->gate.lock);
+}

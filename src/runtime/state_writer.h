@@ -1,7 +1,8 @@
 /* runtime/state_writer.h -- a thread that writes one prefix to disk while steps go on.
  *
  * Disks stall and fsync takes its time, so steps must not wait for them.  The thread only reads
- * pages and states, which stay as they are because the one who gave the job holds references.
+ * pages and states, which stay as they are because the one who gave the job holds references; who
+ * wants to let go of them shuts the gate first, which waits for a copy in memory at most.
  *
  * Owns: its thread.  Borrows: the job, from begin until ended has said so.
  * Threads: all functions belong to one thread, which is not the writer. */
@@ -20,12 +21,13 @@ typedef struct mox_state_writer {
     pthread_cond_t changed;
     const mox_state_job *job; /* NULL: nothing to do */
     bool written, quit;
-    mox_cancel cancel;
+    mox_state_gate gate;
     mox_status status;        /* of what was written */
     mox_err err;
 } mox_state_writer;
 
-mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox_state_shape shape, mox_err *err);
+mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox_state_shape shape,
+                                  mox_err *err);
 void mox_state_writer_stop(mox_state_writer *w); /* cancels */
 
 /* Only when there is no job. */
@@ -33,6 +35,7 @@ void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job);
 /* Waits for at most so many seconds (negative: as long as it takes) until the job has ended;
  * if it has, there is none any more, and *status says what became of it. */
 bool mox_state_writer_ended(mox_state_writer *w, double seconds, mox_status *status, mox_err *err);
-void mox_state_writer_cancel(mox_state_writer *w); /* the job ends soon */
+/* From here on the job's pages and states are not looked at; the job itself ends when the disk lets it. */
+void mox_state_writer_shut(mox_state_writer *w);
 
 #endif

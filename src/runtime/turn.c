@@ -14,6 +14,7 @@
 #include "text/chat_internal.h"
 #include "text/stops.h"
 
+#include <math.h>
 #include <string.h>
 
 struct mox_turn {
@@ -54,6 +55,27 @@ static mox_status prepare_closing(mox_turn *t, mox_err *err)
     return mox_tokenizer_encode(t->tokenizer, closing, sizeof closing - 1, MOX_ENCODE_SPECIAL, &t->forced, err);
 }
 
+/* The sampler never chooses an end where the reply is to go on without one. */
+static mox_status create_sampler(mox_turn *t, int64_t n_vocab, const mox_turn_opts *o, mox_err *err)
+{
+    mox_sampler_opts s = o->sampling;
+    if (!o->ignore_end) return mox_sampler_create(&t->sampler, n_vocab, &s, err);
+    if (o->grammar) return mox_fail(err, MOX_E_ARG, "ignore_eos: a reply that keeps to a form must be able to end");
+    int32_t n_ends = 0;
+    while (mox_stop_id(&t->generation, t->tokenizer, n_ends) >= 0) n_ends++;
+    mox_logit_bias *all = mox_alloc_array((size_t)(s.n_logit_bias + n_ends), sizeof *all);
+    if (!all) return mox_fail_memory(err, (size_t)n_ends * sizeof *all, "a reply");
+    if (s.n_logit_bias > 0) memcpy(all, s.logit_bias, (size_t)s.n_logit_bias * sizeof *all);
+    for (int32_t i = 0; i < n_ends; i++) {
+        const int32_t end = mox_stop_id(&t->generation, t->tokenizer, i);
+        if (end < n_vocab) all[s.n_logit_bias++] = (mox_logit_bias){end, -INFINITY};
+    }
+    s.logit_bias = all;
+    const mox_status status = mox_sampler_create(&t->sampler, n_vocab, &s, err);
+    mox_free(all);
+    return status;
+}
+
 static void on_reply_part(void *user, mox_part part, int32_t call, const char *text, size_t n);
 
 static mox_status init(mox_turn *t, const mox_model *m, const mox_chat *chat, const mox_turn_opts *o, mox_err *err)
@@ -61,7 +83,7 @@ static mox_status init(mox_turn *t, const mox_model *m, const mox_chat *chat, co
     mox_model_info info;
     mox_model_get_info(m, &info);
     mox_model_get_generation(m, &t->generation);
-    MOX_TRY(mox_sampler_create(&t->sampler, info.n_vocab, &o->sampling, err));
+    MOX_TRY(create_sampler(t, info.n_vocab, o, err));
     MOX_TRY(mox_stops_init(&t->stops, o->stops, o->n_stops, err));
     MOX_TRY(mox_hold_init(&t->hold, o, &t->generation, t->tokenizer, info.n_vocab, chat != NULL, err));
     if (!chat) return MOX_OK;

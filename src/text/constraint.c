@@ -438,14 +438,16 @@ mox_status mox_constraint_accept(mox_constraint *c, int32_t token, mox_err *err)
 
 typedef struct mask {
     unsigned char *allowed;
-    int64_t n, found;
+    int64_t n, found; /* n <= MOX_TRIE_NO_TOKEN */
 } mask;
 
-static void allow(mask *m, uint32_t token)
+/* Without a branch: whether a token ends at a node of the trie is anybody's guess. */
+static inline void allow(mask *m, uint32_t token)
 {
-    if (token == MOX_TRIE_NO_TOKEN || (int64_t)token >= m->n) return;
-    m->allowed[token] = 1;
-    m->found++;
+    unsigned char nowhere;
+    const bool is_one = (int64_t)token < m->n;
+    *(is_one ? &m->allowed[token] : &nowhere) = 1;
+    m->found += is_one;
 }
 
 static bool goes_on(const mox_constraint *c) { return !c->over && c->work < MASK_WORK_MAX; }
@@ -520,8 +522,9 @@ static void walk_string(mox_constraint *c, const mox_trie *trie, state s, mox_gp
     const mox_gstring *string = string_at(c->g, node);
     const mox_dfa *d = string->dfa;
     mox_gplace places[MOX_TRIE_PLAIN_MAX + 2]; /* before the byte of that depth */
-    bool follows[256];
+    bool follows[256], word_follows = false;
     find_followers(c, node, s.stack, follows);
+    for (uint32_t byte = 0; byte < 0x80; byte++) word_follows = word_follows || (follows[byte] && mox_byte_is_word(byte));
     places[0] = start;
     for (uint32_t i = 0; i < trie->n;) {
         const mox_trie_node at = nodes[i];
@@ -539,14 +542,16 @@ static void walk_string(mox_constraint *c, const mox_trie *trie, state s, mox_gp
             continue;
         }
         if (!inside) place = (mox_gplace){to, mox_gstep_one_more(string, place.count)};
-        if (to == MOX_DFA_DEAD ||
-            ((string->reach || place.count < string->min) && !mox_gstep_string_can_end(string, place))) {
+        const bool counts = string->reach || place.count < string->min;
+        if (to == MOX_DFA_DEAD || (counts && !mox_gstep_string_can_end(string, place))) {
             i = at.end;
             continue;
         }
         allow(m, at.token);
         places[at.depth + 1] = place;
         i++;
+        if (at.word && !counts && !word_follows && (d->stays[to] & MOX_DFA_STAYS_WORD))
+            for (; i < at.end; i++) allow(m, nodes[i].token);
     }
 }
 
@@ -617,7 +622,7 @@ static mox_status mask_special(mox_constraint *c, mask *m, mox_err *err)
 
 mox_status mox_constraint_mask(mox_constraint *c, unsigned char *allowed, int64_t n, mox_err *err)
 {
-    mask m = {.allowed = allowed, .n = n};
+    mask m = {.allowed = allowed, .n = n < MOX_TRIE_NO_TOKEN ? n : MOX_TRIE_NO_TOKEN};
     memset(allowed, 0, (size_t)n);
     c->over = false;
     c->work = 0;

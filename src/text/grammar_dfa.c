@@ -459,9 +459,11 @@ static mox_status find_stays(mox_region *m, mox_dfa *d, mox_err *err)
         if (run_has_common(d->cuts[i], i + 1 < d->n_cuts ? d->cuts[i + 1] - 1 : MOX_DFA_CHAR_MAX))
             common[d->classes[i]] = 1;
     for (uint32_t s = 0; s < d->n_states; s++) {
-        stays[s] = 1;
+        stays[s] = MOX_DFA_STAYS_COMMON | MOX_DFA_STAYS_WORD;
         for (uint32_t c = 0; c < d->n_classes; c++)
-            if (common[c] && d->next[(size_t)s * d->n_classes + c] != s) stays[s] = 0;
+            if (common[c] && d->next[(size_t)s * d->n_classes + c] != s) stays[s] &= MOX_DFA_STAYS_WORD;
+        for (uint32_t byte = 0; byte < 0x80; byte++)
+            if (mox_byte_is_word(byte) && d->bytes[(size_t)s * 256 + byte] != s) stays[s] &= MOX_DFA_STAYS_COMMON;
     }
     d->stays = stays;
     return MOX_OK;

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 enum { MOX_DFA_DEAD = 0xFFFF, MOX_DFA_VARIOUS = 0xFFFE, MOX_DFA_STATES_MAX = 8191, MOX_DFA_CHAR_MAX = 0x10FFFF };
+enum { MOX_DFA_STAYS_COMMON = 1, MOX_DFA_STAYS_WORD = 2 }; /* such characters (text/token_trie.h) lead back to the state */
 #define MOX_DFA_ENDLESS UINT32_MAX
 
 typedef struct mox_dfa {
@@ -26,7 +27,7 @@ typedef struct mox_dfa {
     const uint16_t *next;       /* [n_states, n_classes] */
     const unsigned char *ends;  /* [n_states] the string may end here */
     const uint32_t *longest;    /* [n_states] characters that can still follow, or MOX_DFA_ENDLESS */
-    const unsigned char *stays; /* [n_states] common characters (text/token_trie.h) lead back to it */
+    const unsigned char *stays; /* [n_states] MOX_DFA_STAYS_... */
     const uint16_t *bytes;      /* [n_states, 256] the same as next for the first bytes of characters, or
                                  * MOX_DFA_VARIOUS; bytes inside of one lead back */
     uint16_t start;             /* MOX_DFA_DEAD: no string at all */

@@ -175,7 +175,7 @@ bool mox_gstep_string_can_end(const mox_gstring *s, mox_gplace place) { return c
 
 bool mox_gstep_string_stays(const mox_gstring *s, mox_gplace place, size_t n)
 {
-    if (!s->dfa->stays[place.state]) return false;
+    if (!(s->dfa->stays[place.state] & MOX_DFA_STAYS_COMMON)) return false;
     for (size_t i = 0; s->reach && i < n; i++)
         if (!can_end(s, place.state, ++place.count)) return false;
     return true; /* in a circle, so there is no end to what may follow */

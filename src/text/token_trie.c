@@ -46,7 +46,7 @@ static mox_status add_token(mox_trie *t, const entry *e, size_t shared, uint32_t
     for (size_t i = shared; i < e->n; i++) {
         path[i] = t->n;
         nodes[t->n++] =
-            (mox_trie_node){.byte = (unsigned char)e->text[i], .token = MOX_TRIE_NO_TOKEN, .depth = (unsigned char)i};
+            (mox_trie_node){.byte = (unsigned char)e->text[i], .token = MOX_TRIE_NO_TOKEN, .depth = i & MOX_TRIE_PLAIN_MAX};
     }
     nodes[path[e->n - 1]].token = (uint32_t)e->id & 0xFFFFFF;
     return MOX_OK;
@@ -58,6 +58,17 @@ typedef struct builder {
     const unsigned char *kinds;
     uint32_t *path;
 } builder;
+
+/* From the leaves up, because a branch is one of words when all of its branches begin so and are. */
+static void mark_words(mox_trie *t)
+{
+    mox_trie_node *nodes = t->nodes.data;
+    for (uint32_t i = t->n; i-- > 0;) {
+        bool word = true;
+        for (uint32_t k = i + 1; word && k < nodes[i].end; k = nodes[k].end) word = nodes[k].word && mox_byte_is_word(nodes[k].byte);
+        nodes[i].word = word;
+    }
+}
 
 /* Tokens whose kind is `is` where the bits of `mask` are concerned. */
 static mox_status build(mox_trie *t, const builder *b, int mask, int is, mox_err *err)
@@ -76,6 +87,7 @@ static mox_status build(mox_trie *t, const builder *b, int mask, int is, mox_err
         if (e) MOX_TRY(add_token(t, e, shared, path, err));
         before = e;
     }
+    mark_words(t);
     return MOX_OK;
 }
 

@@ -7,18 +7,20 @@
  * takes longer than a step of a small model.  So tokens are told apart in advance: plain ones
  * consist of characters that stand in a JSON string as they are, and are looked at with the
  * string's automaton alone; common ones consist of characters that few patterns tell apart,
- * and are mostly allowed or not as a whole. */
+ * and are mostly allowed or not as a whole.  Branches that go on with word bytes alone (letters and
+ * digits of ASCII) are marked: inside a word few patterns tell those apart. */
 #ifndef MOX_TEXT_TOKEN_TRIE_H
 #define MOX_TEXT_TOKEN_TRIE_H
 
 #include "base/buffer.h"
 #include "moxie/grammar.h"
 
-enum { MOX_TRIE_NO_TOKEN = 0xFFFFFF, MOX_TRIE_NODES_MAX = 0xFFFFFF, MOX_TRIE_PLAIN_MAX = 255 };
+enum { MOX_TRIE_NO_TOKEN = 0xFFFFFF, MOX_TRIE_NODES_MAX = 0xFFFFFF, MOX_TRIE_PLAIN_MAX = 127 };
 
 typedef struct mox_trie_node {
     uint32_t byte : 8, token : 24; /* the token that ends here, or MOX_TRIE_NO_TOKEN */
-    uint32_t depth : 8, end : 24;  /* bytes before it, of plain tokens only; where its branch ends */
+    uint32_t depth : 7, word : 1, end : 24; /* bytes before it, of plain tokens only; behind it come word bytes alone;
+                                             * where its branch ends */
 } mox_trie_node;
 
 typedef struct mox_trie {
@@ -39,14 +41,19 @@ struct mox_token_trie {
 };
 
 enum {
-    MOX_TOKEN_PLAIN = 1, /* up to 255 bytes of whole characters from U+0020 on, without quote and backslash */
+    MOX_TOKEN_PLAIN = 1, /* up to 127 bytes of whole characters from U+0020 on, without quote and backslash */
     MOX_TOKEN_COMMON = 2 /* letters, digits and spaces of ASCII, and all beyond but U+2000 to U+2FFF */
 };
+
+static inline bool mox_byte_is_word(uint32_t c)
+{
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+}
 
 static inline bool mox_char_is_common(uint32_t c)
 {
     if (c >= 0x80) return c < 0x2000 || c > 0x2FFF;
-    return c == ' ' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+    return c == ' ' || mox_byte_is_word(c);
 }
 
 #endif

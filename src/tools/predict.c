@@ -18,6 +18,7 @@
 #include <math.h>
 
 enum { MOST_EXPERTS = 1 << 16, MOST_STEPS = 1 << 15 };
+static const double of_products = 0.9;
 
 /* Of the experts of one layer, what m steps need and what was needed m steps ago and not
  * since, both on average; *variance: of the former. */
@@ -60,7 +61,7 @@ static double hits(const mox_popularity *q, double slots, double layers, double 
 static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double tokens, double *hit_rate, double *disk)
 {
     const double layers = (double)p->n_layers_moe;
-    double bytes = (double)p->token_bytes, needed = 0.0;
+    double expert_bytes = 0.0, needed = 0.0;
     *hit_rate = 1.0;
     *disk = 0.0;
     if (p->n_experts > 0 && p->n_experts / p->n_layers_moe <= MOST_EXPERTS) {
@@ -70,10 +71,13 @@ static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double 
         const double slots = (double)(p->experts == MOX_EXPERTS_STREAM ? p->n_slots : p->n_experts);
         *hit_rate = hits(&q, slots, layers, tokens, &needed);
         *disk = layers * needed * (1.0 - *hit_rate) * (double)p->slot_bytes;
-        bytes += layers * needed * each;
+        expert_bytes = layers * needed * each;
     }
-    const double reading = bytes / m->read_bytes_per_s, multiplying = tokens * (double)p->token_macs / m->macs_per_s;
-    return fmax(reading, multiplying) + (*disk > 0.0 ? *disk / m->disk_bytes_per_s : 0.0);
+    const double bytes = (double)p->token_bytes + expert_bytes;
+    const double reading = bytes / m->weights_per_s, multiplying = tokens * (double)p->token_macs / m->macs_per_s;
+    const double computing = fmax(reading, multiplying) / of_products, loading = *disk > 0.0 ? *disk / m->disk_bytes_per_s : 0.0;
+    const double overlap = tokens > 1.0 ? computing : computing * expert_bytes / bytes;
+    return computing - overlap + fmax(overlap, loading);
 }
 
 void mox_plan_predict(const mox_plan *p, const mox_plan_machine *m, mox_plan_speed *out)

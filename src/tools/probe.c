@@ -1,6 +1,8 @@
-/* tools/probe.c -- how fast the machine reads and multiplies at this moment.
+/* tools/probe.c -- how fast the machine reads and multiplies at this moment, and how fast the
+ * kernels of products do on it.
  *
- * Owns: its threads and a buffer larger than any cache.  Speeds of shared and of
+ * Owns: its threads and a buffer larger than any cache, as long as that much is allowed.  Products
+ * take the buffer for matrices of 4-bit codes: what the codes are does not matter to their speed.  Speeds of shared and of
  * throttled machines change by the second, so a probe is short and meant to be run
  * beside every measurement. */
 #include "base/alloc.h"
@@ -16,13 +18,20 @@
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20, LEAST_BYTES = 256 << 20, MOST_BYTES = 1 << 30, PIECES = 4 };
+enum { ROWS = 768, COLS = 2048, MOST_TOKENS = 32 }; /* like an expert: less than a chunk with its scales */
+static const mox_mat_layout layout = {.kind = MOX_MAT_AFFINE, .bits = 4, .group = 64, .scale_type = MOX_DT_BF16};
 static const double multiply_s = 0.02;
 
 struct mox_probe {
     mox_pool *pool;
     mox_probe_kern kern;
+    mox_kern products;
+    mox_precision precision;
     unsigned char *buffer;
     int64_t bytes, rounds; /* rounds: of one piece of the arithmetic probe */
+    int64_t next;          /* where the next matrix begins */
+    float *x, *y;          /* [MOST_TOKENS, COLS], [MOST_TOKENS, ROWS] */
+    void *scratch;
 };
 
 typedef struct probe_job {
@@ -64,28 +73,40 @@ static int64_t rounds_for(mox_probe *p, double seconds)
     return mox_max_i64(1, (int64_t)(rounds / (PIECES * mox_pool_size(p->pool))));
 }
 
-mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, mox_err *err)
+static mox_status reserve(mox_probe *p, int64_t most_bytes, mox_err *err)
+{
+    p->bytes = mox_probe_bytes();
+    if (most_bytes > 0) p->bytes = mox_max_i64(mox_min_i64(p->bytes, most_bytes) / CHUNK, 1) * CHUNK;
+    p->buffer = mox_alloc_pages((size_t)p->bytes);
+    p->x = mox_alloc_array(MOST_TOKENS * COLS, sizeof *p->x);
+    p->y = mox_alloc_array(MOST_TOKENS * ROWS, sizeof *p->y);
+    p->scratch = mox_alloc_array((size_t)mox_matmul_scratch(MOST_TOKENS, COLS), 1);
+    if (!p->buffer || !p->x || !p->y || !p->scratch) return mox_fail_memory(err, (size_t)p->bytes, "a probe of the memory");
+    for (int64_t i = 0; i < p->bytes; i += 64) p->buffer[i] = (unsigned char)(i >> 6); /* real pages, not the zero page */
+    for (int64_t i = 0; i < MOST_TOKENS * COLS; i++) p->x[i] = 1.0f;
+    return MOX_OK;
+}
+
+mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, int64_t most_bytes, mox_err *err)
 {
     *out = NULL;
     const int level = mox_isa_find(opts->isa);
     if (level < 0) return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have", opts->isa);
     mox_probe *p = mox_alloc_array(1, sizeof *p);
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe");
-    mox_probe_kern_init(&p->kern, level,
-                        opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT);
-    p->bytes = mox_probe_bytes();
-    p->buffer = mox_alloc_pages((size_t)p->bytes);
+    p->precision = opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;
+    mox_probe_kern_init(&p->kern, level, p->precision);
+    mox_kern_init(&p->products, level);
     const mox_pool_opts threads = {.n_threads = opts->n_threads, .pin = opts->pin};
-    mox_status status = p->buffer ? mox_pool_create(&p->pool, &threads, err)
-                                  : mox_fail_memory(err, (size_t)p->bytes, "a buffer to read");
+    mox_status status = reserve(p, most_bytes, err);
+    if (status == MOX_OK) status = mox_pool_create(&p->pool, &threads, err);
     if (status != MOX_OK) {
         mox_probe_destroy(&p);
         return status;
     }
-    for (int64_t i = 0; i < p->bytes; i += 64) p->buffer[i] = (unsigned char)(i >> 6); /* real pages, not the zero page */
     p->rounds = rounds_for(p, multiply_s);
     *out = p;
-    return MOX_OK;
+    return status;
 }
 
 void mox_probe_destroy(mox_probe **probe)
@@ -94,8 +115,39 @@ void mox_probe_destroy(mox_probe **probe)
     if (!p) return;
     mox_pool_destroy(&p->pool);
     mox_free_pages(p->buffer, (size_t)p->bytes);
+    mox_free(p->x);
+    mox_free(p->y);
+    mox_free(p->scratch);
     mox_free(p);
     *probe = NULL;
+}
+
+/* Matrices per second, where the last call left off in the buffer. */
+static double products_per_s(mox_probe *p, int64_t n_tokens, int64_t n)
+{
+    const int64_t codes = ROWS * mox_mat_row_bytes(&layout, COLS), scales = ROWS * mox_mat_scale_row_bytes(&layout, COLS);
+    const mox_exec exec = {.kern = &p->products, .pool = p->pool, .precision = p->precision};
+    const double start = mox_clock_now();
+    for (int64_t i = 0; i < n; i++, p->next = (p->next + CHUNK) % p->bytes) {
+        const unsigned char *at = p->buffer + p->next;
+        const mox_matmul_args a = {
+            .w = {.layout = layout, .rows = ROWS, .cols = COLS, .w = at, .scales = at + codes, .biases = at + codes + scales},
+            .x = p->x, .y = p->y, .n = n_tokens, .x_stride = COLS, .y_stride = ROWS, .scratch = p->scratch};
+        (void)mox_op_matmul(&exec, &a, NULL); /* refuses nothing of this shape */
+    }
+    return (double)n / (mox_clock_now() - start);
+}
+
+double mox_probe_weights(mox_probe *p)
+{
+    const int64_t bytes = mox_mat_row_bytes(&layout, COLS) + 2 * mox_mat_scale_row_bytes(&layout, COLS);
+    return products_per_s(p, 1, p->bytes / CHUNK) * (double)(ROWS * bytes);
+}
+
+double mox_probe_products(mox_probe *p)
+{
+    enum { MATRICES = 8 };
+    return products_per_s(p, MOST_TOKENS, MATRICES) * (double)((int64_t)MOST_TOKENS * ROWS * COLS);
 }
 
 double mox_probe_read(mox_probe *p)

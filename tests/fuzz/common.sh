@@ -21,6 +21,7 @@ parser_of() {
     index) echo src/format/index.c ;;
     safetensors) echo src/format/safetensors.c ;;
     reply) (cd "$root" && ls src/text/reply*.c src/text/json_follow.c) ;;
+    request) (cd "$root/src/app/server" && ls anthropic*.c ask.c fields.c openai*.c problem.c prompt.c put.c responses*.c structure.c | sed s,^,src/app/server/,) ;;
     split) echo src/text/scan.c ;;
     state) echo src/runtime/state_file.c ;;
     template) (cd "$root" && ls src/text/template*.c src/text/region.c) ;;

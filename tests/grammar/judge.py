@@ -1,4 +1,4 @@
-"""judge.py -- whether a text is JSON and valid, says python3-jsonschema; without it the test is skipped."""
+"""judge.py -- whether texts are JSON and valid, says python3-jsonschema; without it the test is skipped."""
 import json
 import sys
 import warnings
@@ -22,6 +22,29 @@ def judge(schema, text):
     validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     error = jsonschema.exceptions.best_match(validator.iter_errors(value))
     return None if error is None else f"{text[:200]}: {error.message[:200]}"
+
+
+def report(pairs, cut_share):
+    """Judges (schema, text) pairs, says what is wrong and ends in the line that counts; returns the exit status.
+
+    A text that is None was cut by the limit of its length, which is nobody's fault as long as it is no more than
+    that share of all; one that is an Exception was refused."""
+    passed = failed = cut = 0
+    for schema, text in pairs:
+        if text is None:
+            cut += 1
+            continue
+        problem = str(text) if isinstance(text, Exception) else judge(schema, text)
+        passed += problem is None
+        failed += problem is not None
+        if problem:
+            print(f"FAIL {json.dumps(schema)[:300]}\n     {problem}")
+    if cut > cut_share * (passed + failed + cut):
+        failed += 1
+        print(f"FAIL {cut} texts did not end")
+    print(f"{passed} texts are valid, {cut} were cut")
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed or not passed else 0
 
 
 # It can say no.

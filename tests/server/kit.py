@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,12 +35,12 @@ class Skip(Exception):
 class Server:
     """A running `moxie serve`; stops at the end of a with block."""
 
-    def __init__(self, *words, model=DEMO, env=None, preexec=None):
+    def __init__(self, *words, model=DEMO, env=None, preexec=None, stderr=None):
         self.log = tempfile.NamedTemporaryFile(mode="w+", prefix="moxie-log-")
         clean = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}
         port = [] if "--port" in words or "--unix-socket" in words else ["--port", "0"]
         self.process = subprocess.Popen([MOXIE, "serve", "-m", str(model), *port, *map(str, words)], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=self.log, text=True, env={**clean, **(env or {})}, preexec_fn=preexec)
+                                        stdout=subprocess.PIPE, stderr=stderr or self.log, text=True, env={**clean, **(env or {})}, preexec_fn=preexec)
         self.said = self.process.stdout.readline()
         self.path = (re.search(r"unix:([^,]+)", self.said) or [None, None])[1]
         found = re.search(r"http://(\[?[^\],]+\]?):(\d+)", self.said)
@@ -122,12 +123,14 @@ class Server:
         c.close()
         return events
 
-    def metric(self, name):
+    def metrics(self):
+        """All numbers of /metrics by their names, with labels and without the prefix."""
         _, _, text = self.ask("GET", "/metrics")
-        for line in text.decode().splitlines():
-            if line.startswith(name + " ") or line.startswith("moxie_" + name + " "):
-                return float(line.split()[-1])
-        raise AssertionError(f"no metric {name}")
+        lines = (line.rsplit(" ", 1) for line in text.decode().splitlines() if line and not line.startswith("#"))
+        return {name.removeprefix("moxie_"): float(value) for name, value in lines}
+
+    def metric(self, name):
+        return self.metrics()[name]
 
     def until(self, condition, seconds=5.0):
         """Waits until the condition holds; says whether it did."""
@@ -176,28 +179,28 @@ def status_of(answer):
     return int(found[1]) if found else 0
 
 
-def run_tests(namespace):
+def run_one(name, test):
+    """Runs a test, says how it went, and returns the word for it."""
+    started = time.monotonic()
+    try:
+        test()
+        result, said = "passed", ""
+    except Skip as why:
+        result, said = "skipped", f"skipped {name}: {why}\n"
+    except Exception:
+        result, said = "failed", f"{traceback.format_exc()}FAIL {name}\n"
+    print(f"{said}{result:8} {name} ({time.monotonic() - started:.1f} s)", flush=True)
+    return result
+
+
+def run_tests(namespace, at_once=1):
     """Runs every test_ function of a module, says what failed, and ends in the line that tests/run counts."""
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
     only = sys.argv[2:]
-    for name, test in list(namespace.items()):
-        if not name.startswith("test_") or not callable(test) or (only and name not in only):
-            continue
-        started = time.monotonic()
-        try:
-            test()
-            result = "passed"
-        except Skip as why:
-            result = "skipped"
-            print(f"skipped {name}: {why}")
-        except Exception:
-            result = "failed"
-            traceback.print_exc(file=sys.stdout)
-            print(f"FAIL {name}", flush=True)
-        counts[result] += 1
-        print(f"{result:8} {name} ({time.monotonic() - started:.1f} s)", flush=True)
-    print(", ".join(f"{n} {word}" for word, n in counts.items()))
-    sys.exit(1 if counts["failed"] else 0)
+    tests = [(name, test) for name, test in namespace.items() if name.startswith("test_") and callable(test) and (not only or name in only)]
+    with ThreadPoolExecutor(at_once) as some:
+        results = list(some.map(lambda pair: run_one(*pair), tests))
+    print(", ".join(f"{results.count(word)} {word}" for word in ("passed", "failed", "skipped")))
+    sys.exit(1 if "failed" in results or not results else 0)
 
 
 def in_threads(functions):

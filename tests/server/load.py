@@ -4,7 +4,6 @@
 Every stream's text must be that of the same request alone (temperature 0, --deterministic); no request may fail; gaps
 between tokens, memory, threads and descriptors must stay in bounds; the server's counters must agree with ours."""
 import argparse
-import json
 import random
 import re
 import statistics
@@ -35,7 +34,7 @@ class Load:
     def __init__(self, server, seconds, alone):
         self.server, self.alone, self.end = server, alone, time.monotonic() + seconds
         self.lock = threading.Lock()
-        self.gaps, self.problems = [], []
+        self.gaps, self.problems = [], []  # gaps: (when, seconds)
         self.answers = []  # looked at when all is over, because taking them apart would hold up the clock
         self.n = {"whole": 0, "left": 0, "slow": 0, "too much": 0, "busy": 0}
 
@@ -70,20 +69,19 @@ class Load:
             return "busy"
         if not pause:
             with self.lock:
-                self.gaps += [b - a for a, b in zip(times, times[1:])]
+                self.gaps += [(b, b - a) for a, b in zip(times, times[1:])]
         return data
 
-    def check_answers(self):
-        for question, data in self.answers:
-            _, _, rest = data.partition(b"\r\n\r\n")
-            out = b""
-            while rest:
-                size, _, rest = rest.partition(b"\r\n")
-                n = int(size, 16)
-                out, rest = out + rest[:n], rest[n + 2:]
-            text = text_of(out.decode())
-            if text != self.alone[question]:
-                self.complain(f"{question!r}: {text!r} instead of {self.alone[question]!r}")
+    def check_answer(self, question, data):
+        _, _, rest = data.partition(b"\r\n\r\n")
+        out = b""
+        while rest:
+            size, _, rest = rest.partition(b"\r\n")
+            n = int(size, 16)
+            out, rest = out + rest[:n], rest[n + 2:]
+        text = text_of(out.decode())
+        if text != self.alone[question]:
+            self.complain(f"{question!r}: {text!r} instead of {self.alone[question]!r}")
 
     def person(self, seed):
         rng = random.Random(seed)
@@ -146,11 +144,12 @@ def main():
         for p in people:
             p.join()
         idle = server.until(server.idle, 5)
-        load.check_answers()
+        for question, data in load.answers:
+            load.check_answer(question, data)
         text = server.ask("GET", "/metrics")[2].decode()
         value = lambda name: float(re.search(rf"^moxie_{name} (\S+)$", text, re.M)[1])
         ended = {k: int(v) for k, v in re.findall(r'requests_finished_total\{reason="(\w+)"\} (\d+)', text)}
-        gaps = sorted(load.gaps)
+        gaps = sorted(gap for _, gap in load.gaps)
         median, p99 = statistics.median(gaps), gaps[int(len(gaps) * 0.99)]
         computed = value("generation_tokens_total") + value("prompt_tokens_total") - value("prompt_tokens_reused_total")
         print(f"{load.n}; gaps between pieces: median {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, longest {gaps[-1] * 1e3:.1f} ms")
@@ -171,4 +170,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

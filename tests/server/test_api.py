@@ -45,9 +45,11 @@ def test_ranges():
     wrong = [("max_tokens", v) for v in (-1, 0, 2**31, "5", 1.5, True, 10**30)] + [("temperature", v) for v in (-1, 1e9, "hot", [])]
     wrong += [("top_p", 2), ("top_p", -0.1), ("n", 0), ("n", 1000), ("seed", 2**64), ("seed", -2), ("seed", "x"), ("stop", ""), ("stop", ["a", ""]),
               ("stop", ["x"] * 10000), ("stop", [1]), ("stream", "yes"), ("messages", "hello"), ("messages", {}), ("messages", []), ("tools", {}),
-              ("logit_bias", {"5": 1}), ("logit_bias", {str(i): 1 for i in range(20000)}), ("top_logprobs", 5), ("logprobs", 3), ("min_p", 2),
+              ("logit_bias", {"5": 101}), ("logit_bias", {"5": "1"}), ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"": 1}),
+              ("logit_bias", {"99999999": 1}), ("logit_bias", [5, 1]), ("logit_bias", [[5]]), ("logit_bias", [[5, 1, 1]]), ("logit_bias", {"5": True}),
+              ("logit_bias", {str(i): 1 for i in range(20000)}), ("top_logprobs", 5), ("logprobs", 3), ("min_p", 2),
               ("presence_penalty", 1e6), ("reasoning_effort", "lots"), ("enable_thinking", "false"), ("chat_template_kwargs", {"messages": []}),
-              ("chat_template_kwargs", {"enable_thinking": "false"}), ("ignore_eos", True), ("top_k", -5), ("tool_choice", "maybe"),
+              ("chat_template_kwargs", {"enable_thinking": "false"}), ("ignore_eos", 1), ("top_k", -5), ("tool_choice", "maybe"),
               ("response_format", {"type": "yaml"}), ("thinking", {"type": "sometimes"}), ("max_completion_tokens", 0)]
     with Server() as s:
         for field, value in wrong:
@@ -126,6 +128,105 @@ def test_choices_seeds_stops():
         assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == 3
 
 
+def test_bias_and_no_end():
+    """Tokens are made likelier, unlikelier or impossible by their numbers; ends can be ruled out."""
+    with Server() as s:
+        the = s.post("/tokenize", {"content": "The"})[2]["tokens"]
+        assert len(the) == 1
+        for bias in [{str(the[0]): -100}, [[the[0], -100]], [[the[0], False]], {str(the[0]): False}]:
+            status, answer = s.chat(logit_bias=bias, logprobs=True)
+            text = answer["choices"][0]["message"]["content"]
+            assert status == 200 and text != ANSWER and "The" not in [t["token"] for t in answer["choices"][0]["logprobs"]["content"]], (bias, answer)
+        answer = s.chat(logit_bias={str(the[0]): 100}, max_tokens=5)[1]
+        assert answer["choices"][0]["message"]["content"] == "The" * 5
+        assert s.chat(logit_bias={str(the[0]): 0.5, "7": -0.25})[1]["choices"][0]["message"]["content"] == ANSWER
+        answer = s.chat(ignore_eos=True, max_tokens=60)[1]
+        assert answer["usage"]["completion_tokens"] == 60 and answer["choices"][0]["finish_reason"] == "length", answer
+        assert answer["choices"][0]["message"]["content"].startswith(ANSWER)
+        both = s.chat(ignore_eos=True, max_tokens=9, logit_bias={str(the[0]): -100})[1]
+        assert both["usage"]["completion_tokens"] == 9 and not both["choices"][0]["message"]["content"].startswith("The")
+        status, answer = s.chat(ignore_eos=True, grammar='root ::= "a"')
+        assert status == 400 and answer["error"]["param"] == "ignore_eos", answer
+
+
+def test_text_with_a_gap():
+    """suffix: in models that have marks for it, and a refusal that says so in others."""
+    body = {"prompt": "def f(", "suffix": "return x", "max_tokens": 3, "temperature": 0, "echo": True}
+    with tempfile.TemporaryDirectory() as folder:
+        with Server() as s:
+            status, _, answer = s.post("/v1/completions", body)
+            assert status == 400 and answer["error"]["param"] == "suffix" and "no tokens" in answer["error"]["message"], answer
+            assert s.post("/v1/completions", {**body, "suffix": ""})[0] == 200
+        for marks in [("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>")]:
+            model = Path(folder) / "model"
+            model.mkdir(exist_ok=True)
+            for file in DEMO.iterdir():
+                (model / file.name).write_bytes(file.read_bytes())
+            tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
+            first = max(t["id"] for t in tokenizer["added_tokens"]) + 1
+            tokenizer["added_tokens"] += [{**tokenizer["added_tokens"][-1], "id": first + i, "content": text} for i, text in enumerate(marks)]
+            (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+            with Server(model=model) as s:
+                status, _, answer = s.post("/v1/completions", body)
+                assert status == 200 and answer["choices"][0]["text"].startswith(f"{marks[0]}def f({marks[1]}return x{marks[2]}"), answer
+                ids = sum(len(s.post("/tokenize", {"content": text})[2]["tokens"]) for text in ("def f(", "return x"))
+                assert answer["usage"]["prompt_tokens"] == ids + 3
+
+
+def test_choices_share_their_prompt():
+    """The prompt of several choices is computed once."""
+    words = [{"role": "user", "content": "The cow tells a long story about the fox. " * 40}]
+    with Server() as s:
+        status, answer = s.chat(words, n=8, max_tokens=3)  # more than run at once
+        n = answer["usage"]["prompt_tokens"]
+        assert status == 200 and n > 300 and answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert len({c["message"]["content"] for c in answer["choices"]}) == 1
+        reused = s.metric("prompt_tokens_reused_total")
+        assert reused >= 7 * (n // 64 * 64 - 64), (reused, n)
+        assert s.metric("prompt_tokens_total") == 8 * n
+
+
+def test_replies_come_back():
+    """A reply that a client sends back stands in the prompt with the tokens that were sampled, not those of an encoder."""
+    odd = {"temperature": 50, "top_k": 0, "top_p": 1, "seed": 5, "max_tokens": 600, "grammar": "root ::= [a-z]{300}"}
+    more = [{"role": "user", "content": "What is the capital of France?"}]
+    with Server() as s:
+        for blanks in ["", " \n"]:
+            first = s.chat(logprobs=True, **odd)[1]
+            text = first["choices"][0]["message"]["content"]
+            sampled = [t["token"] for t in first["choices"][0]["logprobs"]["content"]]
+            encoded = [t["piece"] for t in s.post("/tokenize", {"content": text, "with_pieces": True})[2]["tokens"]]
+            assert sampled != encoded and "".join(encoded) == text and "".join(sampled) == text, (sampled[-5:], encoded[-5:], text[-20:])
+            history = QUESTION + [{"role": "assistant", "content": text + blanks}] + more
+            second = s.chat(history, max_tokens=5)[1]["usage"]
+            assert second["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["total_tokens"] - 1, (first["usage"], second)
+        changed = QUESTION + [{"role": "assistant", "content": text[:150] + "?" + text[150:]}] + more
+        usage = s.chat(changed, max_tokens=5)[1]["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] <= first["usage"]["prompt_tokens"], (usage, first["usage"])
+        call = s.chat(ASK_WEATHER, tools=[WEATHER], logit_bias={})[1]
+        message = call["choices"][0]["message"]
+        message["tool_calls"][0]["function"]["arguments"] = json.dumps(json.loads(message["tool_calls"][0]["function"]["arguments"]), indent=4)
+        usage = s.chat(ASK_WEATHER + [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "21"}],
+                       tools=[WEATHER], max_tokens=5)[1]["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= call["usage"]["total_tokens"] - 1, (call["usage"], usage)
+
+
+def test_one_choice_that_fails():
+    """When one of several choices cannot go on, nobody waits for the others, and nothing more is computed for them."""
+    with Server() as s:
+        one = s.post("/tokenize", {"content": "1"})[2]["tokens"]
+        fields = {"messages": QUESTION, "n": 4, "seed": 1, "logit_bias": [[one[0], False]], "max_tokens": 3000, "temperature": 50, "top_k": 0,
+                  "top_p": 1, "grammar": 'root ::= "#" [a-z]{20} "1" | "@" [a-z ]{60000}'}
+        events = s.stream("/v1/chat/completions", fields)
+        assert "logit_bias" in events[-1][1]["error"]["message"], str(events[-1])[:500]
+        begun = {c["delta"]["content"][0] for _, e in events[:-1] for c in e["choices"] if c["delta"].get("content")}
+        assert {"#", "@"} <= begun, "choose another seed"
+        status, _, answer = s.post("/v1/chat/completions", fields)
+        assert status == 500 and "logit_bias" in answer["error"]["message"], (status, str(answer)[:500])
+        assert s.until(s.idle, 1), "the others go on"
+        assert s.metric("generation_tokens_total") < 1000, "the others went on"
+
+
 def test_logprobs():
     with Server() as s:
         content = s.chat(logprobs=True, top_logprobs=3)[1]["choices"][0]["logprobs"]["content"]
@@ -141,6 +242,16 @@ def test_logprobs():
         c = s.post("/v1/completions", {"prompt": "Hello", "max_tokens": 4, "temperature": 0, "logprobs": 2})[2]["choices"][0]
         assert "".join(c["logprobs"]["tokens"]) == c["text"] and len(c["logprobs"]["token_logprobs"]) == len(c["logprobs"]["tokens"])
         assert c["logprobs"]["text_offset"][0] == 0 and all(len(x) == 2 for x in c["logprobs"]["top_logprobs"])
+        body = {"prompt": "Größe: ", "max_tokens": 100, "temperature": 50, "top_k": 0, "top_p": 1, "seed": 3, "logprobs": 1, "echo": True,
+                "grammar": "root ::= ([äöü] [a-c]){15}"}
+        c = s.post("/v1/completions", body)[2]["choices"][0]
+        offsets, tokens = c["logprobs"]["text_offset"], c["logprobs"]["tokens"]
+        assert offsets[0] == len("Größe: ") and len(c["text"]) == offsets[0] + 30 and sum(x in "äöü" for x in c["text"][7:]) == 15, c
+        assert offsets[-1] == len(c["text"]) - 1 and tokens[-1] == c["text"][-1], "the last token is missing"
+        whole = [i for i, t in enumerate(tokens) if "\ufffd" not in t]
+        assert whole and all(c["text"].startswith(tokens[i], offsets[i]) for i in whole), c
+        pieces = [e["choices"][0]["logprobs"] for _, e in s.stream("/v1/completions", body)[:-1]]
+        assert [x for p in pieces for x in p["text_offset"]] == offsets and [x for p in pieces for x in p["tokens"]] == tokens
 
 
 def test_tools():

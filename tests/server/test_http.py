@@ -102,6 +102,50 @@ def test_bodies():
         assert status_of(answer) == 200, answer[:300]
 
 
+def test_two_types():
+    """Which of two types a proxy has looked at nobody knows."""
+    with Server() as s:
+        for second in ["application/json", "text/plain"]:
+            lines = ["Host: localhost", "Content-Type: application/json", f"Content-Type: {second}", f"Content-Length: {len(BODY)}", "Connection: close"]
+            assert status_of(s.raw(head(*lines) + BODY)) == 415, second
+        assert status_of(s.raw(head("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(BODY)}", "Connection: close") + BODY)) == 200
+
+
+def test_bodies_at_once():
+    """Bodies that are on their way have a limit together, and give it back when they are gone."""
+    size = 1000000
+    with Server("--body-limit", "1M") as s:
+        crowd = [s.connect() for _ in range(9)]
+        for c in crowd:
+            c.sendall(head("Host: localhost", "Content-Type: application/json", f"Content-Length: {size + 10}") + b" " * size)
+        assert s.until(lambda: s.chat()[0] == 503, 20), "there is no limit"
+        assert s.chat()[0] == 503 and s.ask("GET", "/health")[0] == 200
+        for c in crowd:
+            c.close()
+        assert s.until(lambda: s.chat()[0] == 200)
+
+
+def test_floods():
+    """Answers that cost nothing are rationed when there is no end of them; each comes soon all the same."""
+    with Server() as s:
+        for path, expected in [("/health", 200), ("/nothing", 404)]:
+            end = time.monotonic() + 2
+            waits = []
+
+            def ask():
+                with s.connect() as c:
+                    while time.monotonic() < end:
+                        began = time.monotonic()
+                        c.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                        assert status_of(c.recv(4096)) == expected
+                        waits.append(time.monotonic() - began)
+            in_threads([ask] * 16)
+            assert 400 < len(waits) < 2 * 900, len(waits)
+            assert sorted(waits)[len(waits) * 99 // 100] < 0.1 * SLOW, sorted(waits)[-20:]
+        started = time.monotonic()
+        assert [s.ask("GET", "/health")[0] for _ in range(6)] == [200] * 6 and time.monotonic() - started < 0.5 * SLOW
+
+
 def test_keep_alive():
     """Many requests on one connection, refused ones among them, and two that come at once."""
     import http.client

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """test_ops.py MOXIE [TEST...] -- addresses, keys, origins, signals, logs."""
+import fcntl
 import json
 import os
 import resource
@@ -173,6 +174,47 @@ def test_nobody_reads():
     s.process.stdout.close()
 
 
+def test_asked_while_it_stops():
+    """Whoever asks for numbers while the server stops gets them, or nothing, and does it no harm."""
+    for _ in range(4):
+        with Server() as s:
+            def ask():
+                try:
+                    with s.connect(5) as c:
+                        for i in range(10000):
+                            c.sendall(f"GET {['/metrics', '/slots'][i % 2]} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                            if not c.recv(65536):
+                                return
+                except OSError:
+                    pass
+
+            def stop():
+                time.sleep(0.3)
+                s.process.send_signal(signal.SIGTERM)
+            in_threads([ask] * 24 + [stop])
+            assert s.process.wait(20) == 0, s.errors()[-2000:]
+
+
+def test_log_that_nobody_reads():
+    """A pipe that is full costs lines of the log, not the server; what is missing is told."""
+    out, into = os.pipe()
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 8192)
+    with Server(stderr=into) as s:
+        os.close(into)
+        for i in range(200):
+            assert s.ask("GET", f"/nothing/{i}", timeout=10)[0] == 404
+        assert s.chat()[0] == 200
+        os.set_blocking(out, False)
+        before = os.read(out, 1 << 20).decode()
+        assert all(line.startswith("20") for line in before.splitlines()) and before.endswith("\n"), before
+        s.ask("GET", "/nothing/more")
+        time.sleep(0.3 * SLOW)  # lines are written behind their answers
+        lost = s.metric("log_lines_lost_total")
+        after = os.read(out, 1 << 20).decode()
+        assert lost > 100 and f"lines={lost:.0f}" in after.splitlines()[0] and "/nothing/more" in after.splitlines()[-1], (lost, after)
+    os.close(out)
+
+
 def test_log_is_harmless():
     """What clients send cannot break lines of the log or steer a terminal."""
     with Server() as s:
@@ -211,6 +253,8 @@ def test_states():
         assert reused(model=other) == 0
         assert reused() > 400
         assert reused(model=other) > 400
+    with Server("--state-dir", "/proc/no/such/folder") as s:
+        assert s.chat(prompt, max_tokens=4)[0] == 200 and "/proc/no/such/folder" in s.errors()
 
 
 def test_page():

@@ -140,6 +140,7 @@ typedef struct wish {
     int32_t word; /* prompts differ */
     bool no_reuse;
     float temperature;
+    uint64_t after; /* whose prompt it shares */
 } wish;
 
 static inline void fill_prompt(const wish *w, int32_t *prompt)
@@ -158,7 +159,7 @@ static inline mox_status submit(mox_scheduler *s, const wish *w, listener *l, mo
     int32_t prompt[PROMPT_MAX];
     fill_prompt(w, prompt);
     const mox_request_opts r = {.prompt = prompt, .n_prompt = w->n_prompt, .n_before = w->n_prompt / 2, .turn = turn_of(w),
-                                .n_logprobs = TOP, .no_reuse = w->no_reuse, .on_event = hear, .user = l};
+                                .n_logprobs = TOP, .no_reuse = w->no_reuse, .after = w->after, .on_event = hear, .user = l};
     uint64_t id;
     pthread_mutex_lock(&l->lock); /* no event sees the id too early */
     l->scheduler = s;

@@ -251,59 +251,50 @@ static char *repeated(const char *before, const char *part, size_t n, const char
     return big;
 }
 
-static char *many_values(size_t n)
+static char *put_numbers(char *p, const char *text, size_t i)
+{
+    for (; *text; text++)
+        if (*text == '@' || *text == '^') p += sprintf(p, "%zu", *text == '@' ? i : i + 1);
+        else *p++ = *text;
+    *p = '\0';
+    return p;
+}
+
+/* The part n times, with its number for @ and the next one's for ^; behind it @ is n. */
+static char *numbered(const char *before, const char *part, size_t n, const char *behind)
 {
     free(big);
-    big = malloc(n * 16 + 64);
-    char *p = stpcpy(big, "{\"enum\": [0");
-    for (size_t i = 0; i < n; i++) p += sprintf(p, ",\"v%zu\"", i);
-    strcpy(p, "]}");
+    big = malloc(strlen(before) + n * (strlen(part) + 40) + strlen(behind) + 40);
+    char *p = stpcpy(big, before);
+    for (size_t i = 0; i < n; i++) p = put_numbers(p, part, i);
+    put_numbers(p, behind, n);
     return big;
 }
 
+static char *many_values(size_t n) { return numbered("{\"enum\": [0", ",\"v@\"", n, "]}"); }
+
 static char *many_properties(size_t n)
 {
-    free(big);
-    big = malloc(n * 32 + 64);
-    char *p = stpcpy(big, "{\"type\": \"object\", \"properties\": {\"p\": {}");
-    for (size_t i = 0; i < n; i++) p += sprintf(p, ",\"p%zu\": {}", i);
-    strcpy(p, "}}");
-    return big;
+    return numbered("{\"type\": \"object\", \"properties\": {\"p\": {}", ",\"p@\": {}", n, "}}");
 }
 
 static char *chained_refs(size_t n)
 {
-    free(big);
-    big = malloc(n * 64 + 128);
-    char *p = stpcpy(big, "{\"$ref\": \"#/$defs/d0\", \"$defs\": {\"x\": {}");
-    for (size_t i = 0; i < n; i++) p += sprintf(p, ",\"d%zu\": {\"$ref\": \"#/$defs/d%zu\"}", i, i + 1);
-    p += sprintf(p, ",\"d%zu\": {\"type\": \"null\"}}}", n);
-    return big;
+    return numbered("{\"$ref\": \"#/$defs/d0\", \"$defs\": {\"x\": {}", ",\"d@\": {\"$ref\": \"#/$defs/d^\"}", n,
+                    ",\"d@\": {\"type\": \"null\"}}}");
 }
 
 /* Each definition asks for the next one twice, and the last for twenty thousand times nothing. */
 static char *doubled_refs(size_t n)
 {
-    free(big);
-    big = malloc(n * 96 + 20000 * 3 + 128);
-    char *p = stpcpy(big, "{\"$ref\": \"#/$defs/d0\", \"$defs\": {");
-    for (size_t i = 0; i < n; i++) p += sprintf(p, "\"d%zu\": {\"allOf\": [{\"$ref\": \"#/$defs/d%zu\"}, {\"$ref\": \"#/$defs/d%zu\"}]},", i, i + 1, i + 1);
-    p += sprintf(p, "\"d%zu\": {\"allOf\": [{}", n);
-    for (int i = 1; i < 20000; i++) p = stpcpy(p, ",{}");
-    strcpy(p, "]}}}");
+    char *last = strdup(repeated("\"d@\": {\"allOf\": [{}", ",{}", 19999, "]}}}"));
+    numbered("{\"$ref\": \"#/$defs/d0\", \"$defs\": {", "\"d@\": {\"allOf\": [{\"$ref\": \"#/$defs/d^\"}, {\"$ref\": \"#/$defs/d^\"}]},", n, last);
+    free(last);
     return big;
 }
 
 /* Each rule ends with the next. */
-static char *chained_rules(size_t n)
-{
-    free(big);
-    big = malloc(n * 32 + 64);
-    char *p = stpcpy(big, "root ::= r0\n");
-    for (size_t i = 0; i < n; i++) p += sprintf(p, "r%zu ::= [a] [b] r%zu\n", i, i + 1);
-    p += sprintf(p, "r%zu ::= [c]", n);
-    return big;
-}
+static char *chained_rules(size_t n) { return numbered("root ::= r0\n", "r@ ::= [a] [b] r^\n", n, "r@ ::= [c]"); }
 
 /* Seconds of the processor that it took to say yes or no. */
 static double time_of(const char *form, bool gbnf, mox_status *status, mox_err *err)
@@ -420,6 +411,8 @@ static void test_masks(void **state)
         {"{\"type\": \"string\"}", "\"a\xc3"},         {"{\"type\": \"string\"}", "\"a\\"},                  {"{\"type\": \"string\", \"pattern\": \"^[a-z ]*$\"}", "\""},
         {"{\"type\": \"number\"}", "12"},             {"{\"properties\": {\"a\": {}, \"b\": {}}}", "{"},     {"{\"type\": \"string\", \"pattern\": \"b\"}", "\"b"},
         {"{\"enum\": [\"Paris\", \"Part\"]}", "\"Pa"}, {"{\"type\": \"string\", \"minLength\": 3}", "\"a"},   {"true", ""},
+        {"{\"type\": \"string\", \"pattern\": \"^\\\\w+( \\\\w+)*$\"}", "\"ab"}, {"{\"type\": \"string\", \"pattern\": \"^[A-Za-z]+[0-9]$\"}", "\"ab"},
+        {"{\"type\": \"string\", \"pattern\": \"^\\\\w+( \\\\w+)*$\", \"minLength\": 9}", "\"ab"}, {"{\"type\": \"string\", \"pattern\": \"^\\\\w+x$\", \"maxLength\": 7}", "\"ab"},
     };
     const int32_t n = mox_tokenizer_size(kit_tokenizer);
     unsigned char *mask = malloc((size_t)n + 3);

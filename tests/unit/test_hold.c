@@ -9,46 +9,26 @@
 #include "base/rng.h"
 #include "fail_nth.h"
 #include "moxie/grammar.h"
+#include "turn_kit.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define DIR SOURCE_ROOT "/tests/data/models/demo-qwen3"
-
-static mox_model *model;
-static mox_tokenizer *tokenizer;
 static mox_token_trie *trie;
-static mox_chat *chat;
-static int64_t n_vocab;
-static int32_t eos;
-static float *logits;
 
-static int begin(void **state)
+static int begin_with_trie(void **state)
 {
     mox_err err = {0};
-    mox_model_info info;
-    (void)state;
-    if (mox_model_open(&model, DIR, NULL, &err) != MOX_OK || mox_tokenizer_open(&tokenizer, DIR, &err) != MOX_OK ||
-        mox_chat_open(&chat, DIR, tokenizer, NULL, &err) != MOX_OK || mox_token_trie_create(&trie, tokenizer, &err) != MOX_OK) {
-        print_error("%s\n", err.msg);
-        return -1;
-    }
-    mox_model_get_info(model, &info);
-    n_vocab = info.n_vocab;
-    eos = mox_tokenizer_eos_id(tokenizer);
-    logits = calloc((size_t)n_vocab, sizeof *logits);
-    return logits ? 0 : -1;
+    if (begin(state) != 0) return -1;
+    if (mox_token_trie_create(&trie, tokenizer, &err) == MOX_OK) return 0;
+    print_error("%s\n", err.msg);
+    return -1;
 }
 
-static int end(void **state)
+static int end_with_trie(void **state)
 {
-    (void)state;
-    free(logits);
     mox_token_trie_destroy(&trie);
-    mox_chat_close(&chat);
-    mox_tokenizer_close(&tokenizer);
-    mox_model_close(&model);
-    return 0;
+    return end(state);
 }
 
 static mox_grammar *gbnf(const char *text)
@@ -62,14 +42,6 @@ static mox_grammar *gbnf(const char *text)
 static mox_turn_opts usual(const mox_grammar *g)
 {
     return (mox_turn_opts){.max_tokens = 400, .think_budget = -1, .grammar = g, .trie = trie};
-}
-
-static mox_turn *open_turn(const mox_turn_opts *opts, const mox_chat *with)
-{
-    mox_turn *t;
-    mox_err err;
-    if (mox_turn_create(&t, model, tokenizer, with, opts, &err) != MOX_OK) fail_msg("%s", err.msg);
-    return t;
 }
 
 /* One token, with every wish that id be it. */
@@ -306,5 +278,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_end),   cmocka_unit_test(test_thinking), cmocka_unit_test(test_sampling),
                                        cmocka_unit_test(test_proportions), cmocka_unit_test(test_calls), cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin_with_trie, end_with_trie);
 }

@@ -294,6 +294,66 @@ static void the_window_forgets(void **state)
     mox_sampler_destroy(&s);
 }
 
+/* ---- biases ---------------------------------------------------------------- */
+
+/* As if the logits had been so, whatever else is set; and the list is the sampler's own. */
+static void biases_are_added_to_logits(void **state)
+{
+    (void)state;
+    float logits[V], moved[V];
+    mox_logit_bias bias[] = {{3, 2.5f}, {11, -1.25f}, {3, 0.5f}, {7, -INFINITY}};
+    mox_sampler_opts plain = {.temperature = 0.9f, .top_k = 9, .presence_penalty = 0.5f, .seed = 6}, biased = plain;
+    make_logits(logits);
+    memcpy(moved, logits, sizeof moved);
+    for (size_t i = 0; i < sizeof bias / sizeof *bias; i++) moved[bias[i].token] += bias[i].bias;
+    biased.logit_bias = bias;
+    biased.n_logit_bias = sizeof bias / sizeof *bias;
+    mox_sampler *a = make(V, biased), *b = make(V, plain);
+    memset(bias, 0, sizeof bias);
+    int n_three = 0;
+    for (int i = 0; i < 2000; i++) {
+        const int32_t id = sample(a, logits);
+        assert_int_equal(id, sample(b, moved));
+        assert_int_not_equal(id, 7);
+        n_three += id == 3;
+    }
+    assert_true(n_three > 0);
+    mox_sampler_destroy(&a);
+    mox_sampler_destroy(&b);
+}
+
+static void wrong_biases_are_refused(void **state)
+{
+    (void)state;
+    const mox_logit_bias wrong[] = {{-1, 1}, {V, 1}, {0, NAN}, {0, INFINITY}};
+    mox_sampler *s;
+    mox_err err;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const mox_sampler_opts o = {.logit_bias = &wrong[i], .n_logit_bias = 1};
+        assert_int_equal(mox_sampler_create(&s, V, &o, &err), MOX_E_ARG);
+        assert_memory_equal(err.msg, "logit_bias", 10);
+        assert_null(s);
+    }
+    const mox_sampler_opts nothing = {.n_logit_bias = 1}, fewer = {.logit_bias = wrong, .n_logit_bias = -1};
+    assert_int_equal(mox_sampler_create(&s, V, &nothing, &err), MOX_E_ARG);
+    assert_int_equal(mox_sampler_create(&s, V, &fewer, &err), MOX_E_ARG);
+}
+
+static void when_all_are_excluded_it_says_so(void **state)
+{
+    (void)state;
+    float logits[V];
+    mox_logit_bias all[V];
+    mox_err err;
+    int32_t id;
+    make_logits(logits);
+    for (int i = 0; i < V; i++) all[i] = (mox_logit_bias){i, -INFINITY};
+    mox_sampler *s = make(V, (mox_sampler_opts){.temperature = 1, .logit_bias = all, .n_logit_bias = V});
+    assert_int_equal(mox_sampler_sample(s, logits, &id, &err), MOX_E_NUMERIC);
+    assert_non_null(strstr(err.msg, "logit_bias"));
+    mox_sampler_destroy(&s);
+}
+
 /* ---- refusals -------------------------------------------------------------- */
 
 static void numbers_that_are_not_finite_are_refused(void **state)
@@ -398,6 +458,9 @@ int main(void)
         cmocka_unit_test(large_vocabularies_keep_exactly_the_head),
         cmocka_unit_test(penalties_change_what_they_should),
         cmocka_unit_test(the_window_forgets),
+        cmocka_unit_test(biases_are_added_to_logits),
+        cmocka_unit_test(wrong_biases_are_refused),
+        cmocka_unit_test(when_all_are_excluded_it_says_so),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(failing_allocations_are_survived_and_sampling_makes_none),

@@ -357,6 +357,38 @@ static void test_destroy_while_running(void **state)
     }
 }
 
+/* When it has been stopped everybody has had the last event, and whoever still asks gets an answer. */
+static void test_stop_before_destroy(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    static listener ears[N];
+    listener late;
+    mox_slot_info slots[4];
+    mox_err err;
+    mox_scheduler *s = new_scheduler(0, usual, 0);
+    wish w = {.n_prompt = 100, .max_tokens = 400, .temperature = 50};
+    for (int i = 0; i < N; i++) {
+        listener_init(&ears[i]);
+        w.word = i;
+        must_submit(s, &w, &ears[i]);
+    }
+    wait_started(&ears[0]);
+    mox_scheduler_stop(s);
+    for (int i = 0; i < N; i++) assert_true(ears[i].done && !ears[i].wrong && ears[i].status == MOX_OK);
+    assert_int_equal(ears[N - 1].stop, MOX_STOP_CANCELLED);
+    listener_init(&late);
+    assert_int_equal(submit(s, &w, &late, &err), MOX_E_STATE);
+    mox_scheduler_cancel(s, ears[0].id);
+    assert_int_equal(mox_scheduler_get_slots(s, slots, 4), 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(slots[i].id, 0);
+    assert_true(stats_of(s).n_running == 0 && stats_of(s).n_waiting == 0 && stats_of(s).n_cancelled > 0);
+    assert_true(mox_scheduler_drain(s, 0));
+    mox_scheduler_destroy(&s);
+    for (int i = 0; i < N; i++) listener_deinit(&ears[i]);
+    listener_deinit(&late);
+}
+
 /* ---- cancelling ---------------------------------------------------------------------------------------- */
 
 /* While others run: they say what they say alone, and what was computed in vain is at most one
@@ -467,6 +499,38 @@ static void test_beginnings_stay(void **state)
         assert_int_equal(second.n_reused, first.n_prefilled);
         assert_int_equal(first.n_prefilled, 128);
         mox_scheduler_destroy(&s);
+    }
+}
+
+/* Several replies to one prompt compute it once, whether they run beside the first or wait in the queue;
+ * when the first is cancelled the others do without it. */
+static void test_one_prompt_for_many_replies(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        for (int cancelled = 0; cancelled < 2; cancelled++) {
+            enum { N = 6 };
+            static listener ears[N], alone;
+            wish w = {.n_prompt = 300, .max_tokens = 12, .word = 4, .temperature = 1};
+            mox_scheduler *s = new_scheduler(m, usual, 0);
+            solo(models[m], tokenizers[m], usual, &w, &alone);
+            for (int i = 0; i < N; i++) {
+                listener_init(&ears[i]);
+                if (i == 0 && cancelled) ears[i].cancel_at_prompt = 1;
+                must_submit(s, &w, &ears[i]);
+                w.after = ears[0].id;
+            }
+            for (int i = 0; i < N; i++) {
+                wait_done(&ears[i]);
+                assert_false(ears[i].wrong);
+                if (i > 0 || !cancelled) assert_same(&ears[i], &alone);
+                if (i > 0 && !cancelled) assert_true(ears[i].n_reused >= 256);
+            }
+            if (!cancelled) assert_true(stats_of(s).step_tokens <= 300 + (N - 1) * 44 + N * 12);
+            mox_scheduler_destroy(&s);
+            for (int i = 0; i < N; i++) listener_deinit(&ears[i]);
+            listener_deinit(&alone);
+        }
     }
 }
 
@@ -611,7 +675,9 @@ int main(void)
         cmocka_unit_test(test_destroy_while_running),
         cmocka_unit_test(test_cancel_beside_others),
         cmocka_unit_test(test_cancel_ends_a_long_step),
+        cmocka_unit_test(test_stop_before_destroy),
         cmocka_unit_test(test_beginnings_stay),
+        cmocka_unit_test(test_one_prompt_for_many_replies),
         cmocka_unit_test(test_short_prompts_overtake),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_crowd),

@@ -173,16 +173,22 @@ static void test_a_longer_path_replaces_its_beginnings(void **state)
     assert_int_equal(at.n_warnings, 0);
 }
 
+/* A place with the one file that a turn leaves. */
+static void new_place_with_file(place *at, const mox_model *m, char *path, size_t n)
+{
+    new_place(at);
+    choose_tokens(m);
+    live(m, opts_of(at), 0, 1);
+    assert_int_equal(list_files(at, path, n), 1);
+}
+
 static void test_the_folder_has_a_limit(void **state)
 {
     (void)state;
     const mox_model *m = models[DENSE];
     place at;
     char path[300];
-    new_place(&at);
-    choose_tokens(m);
-    live(m, opts_of(&at), 0, 1);
-    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    new_place_with_file(&at, m, path, sizeof path);
     mox_prefix_opts opts = opts_of(&at);
     opts.state_dir_bytes = bytes_in(&at) * 5 / 2; /* two files */
     live(m, opts, 1, 1);
@@ -233,11 +239,23 @@ static void test_wrong_options_are_refused(void **state)
     mox_prefix_opts opts = opts_of(&at);
     opts.model_key = NULL;
     assert_int_equal(mox_prefix_create(&p, c, &opts, &err), MOX_E_ARG);
-    opts = opts_of(&at);
-    opts.state_dir = "/proc/no/such/folder";
-    assert_int_equal(mox_prefix_create(&p, c, &opts, &err), MOX_E_IO);
     assert_null(p);
     mox_context_destroy(&c);
+}
+
+static void test_a_folder_that_cannot_be_used_is_done_without(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    place at;
+    new_place(&at);
+    choose_tokens(m);
+    mox_prefix_opts opts = opts_of(&at);
+    opts.state_dir = "/proc/no/such/folder";
+    live(m, opts, 0, 1); /* works, and keeps nothing */
+    assert_int_equal(at.n_warnings, 1);
+    assert_non_null(strstr(at.warning, "/proc/no/such/folder"));
+    assert_int_equal(found(m, opts, 0), 0);
 }
 
 /* ---- damage ---- */
@@ -288,10 +306,7 @@ static void test_damaged_files_are_ignored(void **state)
     const mox_model *m = models[HYBRID];
     place at;
     char path[300], command[700];
-    new_place(&at);
-    choose_tokens(m);
-    live(m, opts_of(&at), 0, 1);
-    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    new_place_with_file(&at, m, path, sizeof path);
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         (void)snprintf(command, sizeof command, "cp '%s' '%s/whole'", path, at.dir);
         assert_int_equal(system(command), 0);
@@ -316,10 +331,7 @@ static void test_foreign_files_are_ignored(void **state)
     const mox_model *m = models[HYBRID];
     place at;
     char path[300], command[1000];
-    new_place(&at);
-    choose_tokens(m);
-    live(m, opts_of(&at), 0, 1);
-    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    new_place_with_file(&at, m, path, sizeof path);
     mox_prefix_opts other = opts_of(&at);
     other.model_key = "model and templatf"; /* of the same length */
     assert_int_equal(found(m, other, 0), 0);
@@ -464,6 +476,139 @@ static void test_running_sequences_take_pages_back_from_the_writer(void **state)
     assert_int_equal(at.n_warnings, 0);
 }
 
+typedef struct stuck_disk {
+    const char *what; /* that gets stuck */
+    atomic_int n_stuck;
+    atomic_bool over, waited; /* waited: nobody was there to end it */
+} stuck_disk;
+
+static int get_stuck(void *user, const char *path, const char *what)
+{
+    (void)path;
+    stuck_disk *d = user;
+    if (strcmp(what, d->what) != 0) return 0;
+    atomic_fetch_add(&d->n_stuck, 1);
+    for (int i = 0; !atomic_load(&d->over) && i < 5000; i++) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (!atomic_load(&d->over)) atomic_store(&d->waited, true);
+    return 0;
+}
+
+/* A step that needs pages which are being written, while the disk does nothing at all. */
+static void step_beside(const char *what, int64_t n_next, place *at)
+{
+    const mox_model *m = models[DENSE];
+    stuck_disk disk = {.what = what};
+    new_place(at);
+    choose_tokens(m);
+    mox_context_opts opts = context_opts;
+    opts.n_seqs = 1; /* what is being written is all that there is */
+    opts.n_ctx = TURN + NEXT;
+    mox_context *c = new_context(m, opts);
+    mox_prefix *p = new_prefix(c, opts_of(at));
+    mox_seq *s = new_seq(c);
+    (void)step(s, tokens[0], TURN);
+    mox_io_set_hook(get_stuck, &disk);
+    mox_prefix_keep(p, s);
+    while (atomic_load(&disk.n_stuck) == 0) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    (void)step(s, tokens[1], n_next);
+    atomic_store(&disk.over, true);
+    mox_prefix_keep(p, s);
+    mox_prefix_destroy(&p); /* waits for what is under way, and writes the rest */
+    mox_io_set_hook(NULL, NULL);
+    mox_context_destroy(&c);
+    assert_false(atomic_load(&disk.waited));
+    assert_int_equal(at->n_warnings, 0);
+}
+
+static void test_steps_do_not_wait_for_a_disk_that_is_stuck(void **state)
+{
+    (void)state;
+    place at;
+    step_beside("write", TURN + NEXT, &at);
+    assert_int_equal(found(models[DENSE], opts_of(&at), 0), 0);
+    assert_int_equal(found(models[DENSE], opts_of(&at), 1), TURN + NEXT - 1);
+    step_beside("sync", TURN + NEXT, &at); /* all of it had been read: the file is whole */
+    assert_int_equal(found(models[DENSE], opts_of(&at), 0), TURN);
+}
+
+static void test_what_was_given_up_is_written_later(void **state)
+{
+    (void)state;
+    place at;
+    step_beside("write", 30, &at); /* takes the last page back */
+    assert_int_equal(found(models[DENSE], opts_of(&at), 0), 256);
+}
+
+/* ---- files that are read while memory is short ---- */
+
+static void assert_goes_on_right(const mox_model *m, mox_seq *s, int which)
+{
+    static float want[MAX_VOCAB];
+    const int64_t at = mox_seq_length(s);
+    fresh_logits(m, context_opts, tokens[which], at, TURN + NEXT, want);
+    assert_same(m, step(s, tokens[which] + at, TURN + NEXT - at), want);
+}
+
+/* Pages of the match itself made room for a file that turned out to be damaged. */
+static void test_a_failed_load_does_not_leave_a_match_that_is_gone(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    place at;
+    char path[300];
+    new_place(&at);
+    choose_tokens(m);
+    live(m, opts_of(&at), 0, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    put_byte(path, -1000, 1); /* in the last page */
+    mox_context_opts opts = context_opts;
+    opts.n_seqs = 1;
+    opts.n_ctx = TURN + NEXT;
+    mox_context *c = new_context(m, opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c);
+    assert_int_equal(c->shares[MOX_SHARE_PAGES].n, 5);
+    (void)step(s, tokens[0], 100);
+    mox_prefix_keep(p, s);
+    assert_int_equal(adopt(p, s, tokens[0], TURN + NEXT), MOX_PAGE_LEN); /* the page that was filled in part is gone */
+    assert_int_equal(at.n_warnings, 1);
+    assert_goes_on_right(m, s, 0);
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+}
+
+/* The beginning that a file goes on from is the only thing that nobody else holds. */
+static void test_a_path_that_is_extended_from_a_file_stays(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    stuck_disk disk = {.what = "write"};
+    place at;
+    new_place(&at);
+    choose_tokens(m);
+    live(m, opts_of(&at), 0, 1);
+    mox_context_opts opts = context_opts;
+    opts.n_ctx = TURN + NEXT;
+    mox_context *c = new_context(m, opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c), *other = new_seq(c);
+    (void)step(s, tokens[0], MOX_PAGE_LEN);
+    mox_prefix_keep(p, s);
+    (void)step(other, tokens[2], 2 * MOX_PAGE_LEN);
+    (void)step(s, tokens[1], TURN);
+    mox_io_set_hook(get_stuck, &disk);
+    mox_prefix_keep(p, s); /* is being written from now on */
+    while (atomic_load(&disk.n_stuck) == 0) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(c->shares[MOX_SHARE_PAGES].n_free, 2);
+    assert_int_equal(adopt(p, s, tokens[0], TURN + NEXT), TURN);
+    atomic_store(&disk.over, true);
+    mox_io_set_hook(NULL, NULL);
+    assert_goes_on_right(m, s, 0);
+    mox_prefix_destroy(&p);
+    mox_context_destroy(&c);
+    assert_false(atomic_load(&disk.waited));
+}
+
 /* ---- kill -9 ---- */
 
 /* Files go, so that there is always something to write. */
@@ -533,11 +678,16 @@ int main(void)
         cmocka_unit_test(test_the_folder_has_a_limit),
         cmocka_unit_test(test_one_process_has_the_folder),
         cmocka_unit_test(test_wrong_options_are_refused),
+        cmocka_unit_test(test_a_folder_that_cannot_be_used_is_done_without),
         cmocka_unit_test(test_damaged_files_are_ignored),
         cmocka_unit_test(test_foreign_files_are_ignored),
         cmocka_unit_test(test_failing_file_accesses_lose_no_more_than_time),
         cmocka_unit_test(test_failing_allocations_lose_no_more_than_time),
         cmocka_unit_test(test_running_sequences_take_pages_back_from_the_writer),
+        cmocka_unit_test(test_steps_do_not_wait_for_a_disk_that_is_stuck),
+        cmocka_unit_test(test_what_was_given_up_is_written_later),
+        cmocka_unit_test(test_a_failed_load_does_not_leave_a_match_that_is_gone),
+        cmocka_unit_test(test_a_path_that_is_extended_from_a_file_stays),
         cmocka_unit_test(test_killed_writers_leave_nothing_that_is_used),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);

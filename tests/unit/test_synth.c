@@ -508,16 +508,19 @@ static void test_probe(void **state)
         for (int precision = 0; precision < 3; precision++) {
             mox_probe *p;
             const mox_context_opts opts = {.n_threads = 1, .isa = mox_isa_name(level), .exact = precision == 1, .fast = precision == 2};
-            if (mox_probe_create(&p, &opts, &err) != MOX_OK) fail_msg("%s", err.msg);
+            if (mox_probe_create(&p, &opts, 8 << 20, &err) != MOX_OK) fail_msg("%s", err.msg);
             const double read = mox_probe_read(p), macs = mox_probe_macs(p);
+            const double weights = mox_probe_weights(p), products = mox_probe_products(p);
             assert_true(read > 1e6 && read < 1e13);
             assert_true(macs > 1e6 && macs < 1e14);
+            assert_true(weights > 1e5 && weights < 1e13);
+            assert_true(products > 1e6 && products < 1e14);
             assert_true(strlen(mox_probe_instruction(p)) > 0);
             mox_probe_destroy(&p);
         }
     }
     mox_probe *p;
-    assert_int_equal(mox_probe_create(&p, &(mox_context_opts){.isa = "no such level"}, &err), MOX_E_ARG);
+    assert_int_equal(mox_probe_create(&p, &(mox_context_opts){.isa = "no such level"}, 0, &err), MOX_E_ARG);
     assert_null(p);
 }
 

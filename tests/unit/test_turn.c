@@ -8,48 +8,13 @@
 #include <cmocka.h>
 
 #include "fail_nth.h"
-#include "moxie/chat.h"
+#include "turn_kit.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#define DIR SOURCE_ROOT "/tests/data/models/demo-qwen3"
 #define CALL "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"
-
-static mox_model *model;
-static mox_tokenizer *tokenizer;
-static mox_chat *chat;
-static int64_t n_vocab;
-static int32_t eos;
-static float *logits;
-
-static int begin(void **state)
-{
-    (void)state;
-    mox_err err = {0};
-    mox_model_info info;
-    if (mox_model_open(&model, DIR, NULL, &err) != MOX_OK || mox_tokenizer_open(&tokenizer, DIR, &err) != MOX_OK ||
-        mox_chat_open(&chat, DIR, tokenizer, NULL, &err) != MOX_OK) {
-        print_error("%s\n", err.msg);
-        return -1;
-    }
-    mox_model_get_info(model, &info);
-    n_vocab = info.n_vocab;
-    eos = mox_tokenizer_eos_id(tokenizer);
-    logits = calloc((size_t)n_vocab, sizeof *logits);
-    return logits ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    free(logits);
-    mox_chat_close(&chat);
-    mox_tokenizer_close(&tokenizer);
-    mox_model_close(&model);
-    return 0;
-}
 
 /* ---- driving --------------------------------------------------------------------------------- */
 
@@ -73,14 +38,6 @@ static void hear(void *user, mox_part part, int32_t call, const char *text, size
 static mox_turn_opts usual(heard *h)
 {
     return (mox_turn_opts){.max_tokens = 1000, .think_budget = -1, .on_part = h ? hear : NULL, .on_part_user = h};
-}
-
-static mox_turn *open_turn(const mox_turn_opts *opts, const mox_chat *c)
-{
-    mox_turn *t;
-    mox_err err;
-    if (mox_turn_create(&t, model, tokenizer, c, opts, &err) != MOX_OK) fail_msg("%s", err.msg);
-    return t;
 }
 
 /* Makes the turn choose the id, unless it has its own will. */
@@ -317,6 +274,35 @@ static void test_max_tokens(void **state)
 }
 
 /* What was held back comes out: half a marker, half a stop string, half a character, half a call. */
+/* No token that ends a reply is chosen, however likely, beside biases of the caller's own. */
+static void test_ignore_end(void **state)
+{
+    (void)state;
+    const mox_logit_bias bias = {5, -3};
+    mox_generation g;
+    mox_turn_opts opts = usual(NULL);
+    mox_stop stop;
+    mox_err err;
+    int32_t token, id;
+    mox_model_get_generation(model, &g);
+    opts.ignore_end = true;
+    opts.max_tokens = 4;
+    opts.sampling.logit_bias = &bias;
+    opts.sampling.n_logit_bias = 1;
+    mox_turn *t = open_turn(&opts, chat);
+    memset(logits, 0, (size_t)n_vocab * sizeof *logits);
+    for (int32_t i = 0; (id = mox_stop_id(&g, tokenizer, i)) >= 0; i++) logits[id] = 9;
+    logits[5] = 3;
+    logits[6] = 1;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(mox_turn_next(t, logits, &token, &stop, &err), MOX_OK);
+        assert_int_equal(token, 6);
+        assert_int_equal(stop, i < 3 ? MOX_STOP_NOT : MOX_STOP_LENGTH);
+    }
+    memset(logits, 0, (size_t)n_vocab * sizeof *logits);
+    mox_turn_destroy(&t);
+}
+
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -530,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_think_budget),
         cmocka_unit_test(test_budget_without_thinking),
         cmocka_unit_test(test_max_tokens),
+        cmocka_unit_test(test_ignore_end),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_message_json),
         cmocka_unit_test(test_said),

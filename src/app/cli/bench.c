@@ -1,8 +1,10 @@
 /* app/cli/bench.c -- `moxie bench`: how fast a model runs, beside what the machine
  * could do in the same seconds.
  *
- * Every measurement stands between two probes of the memory and of the arithmetic, and
- * what it had to read and to multiply is counted by the context while it runs.  A row
+ * Every measurement stands between two probes of the memory, of the arithmetic and of the disk, and
+ * what it had to read and to multiply is counted by the context while it runs.  When experts are
+ * streamed every byte of the budget is worth a slot, and the probe of the memory would take that of a hundred:
+ * memory and arithmetic are then probed before there are slots, and only the disk between measurements.  A row
  * takes the medians of its measurements and of their probes, so that a busy or
  * throttled machine shows in both. */
 #include "app/cli/bench.h"
@@ -32,7 +34,8 @@
 typedef struct bench {
     const mox_cli_options *o;
     mox_cli_session s;
-    mox_probe *probe;
+    mox_probe *probe; /* NULL: it was there before the context, and found this: */
+    double memory_before, macs_before;
     mox_disk_probe *disk;  /* NULL: experts are not read */
     mox_disk_speed reads;  /* how they are */
     mox_model_info info;
@@ -93,8 +96,8 @@ static mox_status get_ready(bench *b, const bench_row *r, mox_err *err)
 static mox_status probe_machine(bench *b, int64_t at, mox_err *err)
 {
     static const double disk_s = 0.05;
-    b->reads_memory[at] = mox_probe_read(b->probe);
-    b->macs[at] = mox_probe_macs(b->probe);
+    b->reads_memory[at] = b->probe ? mox_probe_read(b->probe) : b->memory_before;
+    b->macs[at] = b->probe ? mox_probe_macs(b->probe) : b->macs_before;
     if (b->disk) MOX_TRY(mox_disk_probe_try(b->disk, &b->reads, disk_s, err));
     b->reads_disk[at] = b->reads.bytes_per_s;
     return MOX_OK;
@@ -168,6 +171,36 @@ static int64_t disk_probe_bytes(const mox_model *m)
     return mox_min_i64(MOST, MOST_EXPERTS * mox_model_expert_slot_bytes(m));
 }
 
+/* Into probe; with most_bytes for as long as this takes, otherwise to stay. */
+static int open_probe(bench *b, const mox_context_opts *opts, int64_t most_bytes)
+{
+    enum { TRIES = 5 };
+    mox_err err;
+    if (mox_probe_create(&b->probe, opts, most_bytes, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    b->setup.instruction = mox_probe_instruction(b->probe);
+    if (most_bytes == 0) return EXIT_OK;
+    double reads[TRIES], macs[TRIES];
+    for (int i = 0; i < TRIES; i++) {
+        reads[i] = mox_probe_read(b->probe);
+        macs[i] = mox_probe_macs(b->probe);
+    }
+    b->memory_before = median(reads, TRIES);
+    b->macs_before = median(macs, TRIES);
+    mox_probe_destroy(&b->probe);
+    return EXIT_OK;
+}
+
+/* The plan with the probe of the memory in it, or without it where that would cost slots. */
+static int settle(bench *b, mox_context_opts *opts, int64_t disk_bytes)
+{
+    mox_plan plan = {0};
+    int code = mox_cli_memory_plan(&b->s, b->o, opts, NULL, mox_probe_bytes() + disk_bytes, &plan);
+    const bool stays = plan.fits && plan.experts != MOX_EXPERTS_STREAM;
+    if (code == EXIT_OK && !stays) code = mox_cli_memory_plan(&b->s, b->o, opts, NULL, disk_bytes, &plan);
+    if (code == EXIT_OK) code = mox_cli_memory_follow(&b->s, b->o, &plan, opts, NULL);
+    return code == EXIT_OK ? open_probe(b, opts, stays ? 0 : mox_max_i64(plan.experts_bytes, 1)) : code;
+}
+
 static int open_run(bench *b, int threads, bool first)
 {
     mox_err err;
@@ -176,15 +209,14 @@ static int open_run(bench *b, int threads, bool first)
     opts.n_threads = threads;
     const int64_t disk_bytes = disk_probe_bytes(b->s.model);
     int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
-    if (code == EXIT_OK) code = mox_cli_memory_settle(&b->s, b->o, &opts, NULL, mox_probe_bytes() + disk_bytes);
+    if (code == EXIT_OK) code = settle(b, &opts, disk_bytes);
     if (code != EXIT_OK) return code;
     if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
-        mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK || mox_probe_create(&b->probe, &opts, &err) != MOX_OK)
+        mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
     b->reads = (mox_disk_speed){.n_at_once = opts.n_readers, .uring = opts.uring, .piece_bytes = opts.read_bytes};
     if (opts.expert_bytes > 0 && mox_disk_probe_create(&b->disk, b->s.model, disk_bytes, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
-    b->setup.instruction = mox_probe_instruction(b->probe);
     b->setup.context = b->s.context;
     mox_context_get_kernels(b->s.context, &b->setup.kernels);
     return EXIT_OK;

@@ -4,7 +4,9 @@
 #include "app/cli/output.h"
 #include "moxie/tools.h"
 
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 void mox_cli_describe_kernels(const mox_context *c, bool threads, char out[MOX_CLI_DESCRIPTION])
 {
@@ -60,21 +62,46 @@ void mox_cli_put_weights_json(const mox_model *m)
                  (long long)r.bytes, (long long)r.bytes_copied, (long long)r.bytes_loaded, (long long)r.bytes_mapped, (long long)r.bytes_mapped_huge);
 }
 
+/* What grows while experts are streamed. */
+static const struct {
+    const char *name;
+    size_t at;
+} counts[] = {
+    {"hits", offsetof(mox_expert_stats, hits)},
+    {"misses", offsetof(mox_expert_stats, misses)},
+    {"bytes_read", offsetof(mox_expert_stats, bytes_read)},
+    {"waits", offsetof(mox_expert_stats, waits)},
+    {"warmed", offsetof(mox_expert_stats, warmed)},
+    {"warmed_used", offsetof(mox_expert_stats, warmed_used)},
+    {"prefetched", offsetof(mox_expert_stats, prefetched)},
+    {"prefetched_used", offsetof(mox_expert_stats, prefetched_used)},
+    {"guessed", offsetof(mox_expert_stats, guessed)},
+    {"guessed_right", offsetof(mox_expert_stats, guessed_right)},
+};
+enum { N_COUNTS = sizeof counts / sizeof *counts };
+
+static int64_t count_at(const mox_expert_stats *s, int i)
+{
+    int64_t n;
+    memcpy(&n, (const char *)s + counts[i].at, sizeof n);
+    return n;
+}
+
+/* Adds the counts and times of s, sign times. */
+static void add_counts(mox_expert_stats *sum, const mox_expert_stats *s, int sign)
+{
+    for (int i = 0; i < N_COUNTS; i++) {
+        const int64_t n = count_at(sum, i) + sign * count_at(s, i);
+        memcpy((char *)sum + counts[i].at, &n, sizeof n);
+    }
+    sum->wait_s += sign * s->wait_s;
+    sum->busy_s += sign * s->busy_s;
+}
+
 mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_expert_stats *before)
 {
     mox_expert_stats s = *now;
-    s.hits -= before->hits;
-    s.misses -= before->misses;
-    s.bytes_read -= before->bytes_read;
-    s.waits -= before->waits;
-    s.wait_s -= before->wait_s;
-    s.busy_s -= before->busy_s;
-    s.warmed -= before->warmed;
-    s.warmed_used -= before->warmed_used;
-    s.prefetched -= before->prefetched;
-    s.prefetched_used -= before->prefetched_used;
-    s.guessed -= before->guessed;
-    s.guessed_right -= before->guessed_right;
+    add_counts(&s, before, -1);
     return s;
 }
 
@@ -82,18 +109,7 @@ void mox_cli_experts_add(mox_expert_stats *sum, const mox_expert_stats *s)
 {
     const mox_expert_stats before = *sum;
     *sum = *s;
-    sum->hits += before.hits;
-    sum->misses += before.misses;
-    sum->bytes_read += before.bytes_read;
-    sum->waits += before.waits;
-    sum->wait_s += before.wait_s;
-    sum->busy_s += before.busy_s;
-    sum->warmed += before.warmed;
-    sum->warmed_used += before.warmed_used;
-    sum->prefetched += before.prefetched;
-    sum->prefetched_used += before.prefetched_used;
-    sum->guessed += before.guessed;
-    sum->guessed_right += before.guessed_right;
+    add_counts(sum, &before, 1);
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s)
@@ -125,12 +141,9 @@ void mox_cli_put_experts_json(const mox_expert_stats *s, int64_t n_tokens)
         {"bytes_read_per_token", (double)s->bytes_read / n},
         {"wait_s_per_token", s->wait_s / n},
     };
-    mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slots_away\": %lld, \"slot_bytes\": %lld, \"hits\": %lld, "
-                 "\"misses\": %lld, \"bytes_read\": %lld, \"policy\": \"%s\", \"warmed\": %lld, \"warmed_used\": %lld, "
-                 "\"prefetched\": %lld, \"prefetched_used\": %lld, \"guessed\": %lld, \"guessed_right\": %lld",
-                 (long long)s->n_slots, (long long)s->n_slots_away, (long long)s->slot_bytes, (long long)s->hits,
-                 (long long)s->misses, (long long)s->bytes_read, s->policy, (long long)s->warmed, (long long)s->warmed_used,
-                 (long long)s->prefetched, (long long)s->prefetched_used, (long long)s->guessed, (long long)s->guessed_right);
+    mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slots_away\": %lld, \"slot_bytes\": %lld, \"policy\": \"%s\"",
+                 (long long)s->n_slots, (long long)s->n_slots_away, (long long)s->slot_bytes, s->policy);
+    for (int i = 0; i < N_COUNTS; i++) mox_cli_putf(", \"%s\": %lld", counts[i].name, (long long)count_at(s, i));
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         mox_cli_putf(", \"%s\": ", rates[i].name);
         mox_cli_put_json_real(rates[i].value);

@@ -115,22 +115,34 @@ static mox_disk_speed choose_reads(const mox_cli_session *s, const mox_cli_optio
     return way;
 }
 
-int mox_cli_memory_settle(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *first, mox_context_opts *second,
-                          int64_t extra_bytes)
+int mox_cli_memory_plan(const mox_cli_session *s, const mox_cli_options *o, const mox_context_opts *first,
+                        const mox_context_opts *second, int64_t extra_bytes, mox_plan *out)
 {
     mox_err err;
-    mox_plan plan;
     mox_plan_opts opts = mox_cli_memory_opts(o);
     if (!check(o, &opts)) return EXIT_USAGE;
     opts.context = first;
     opts.second = second;
     opts.extra_bytes = extra_bytes;
     mox_alloc_trim(); /* files of text were read to open the tokenizer */
-    if (mox_plan_make(&plan, s->model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
-    if (!plan.fits) return mox_cli_memory_refuse(&plan, o);
-    say_changes(&plan, o);
-    const mox_disk_speed reads = choose_reads(s, o, &plan);
-    complete(first, &plan, &reads);
-    complete(second, &plan, &reads);
-    return plan.experts == MOX_EXPERTS_STREAM ? load_dense(s, o) : EXIT_OK;
+    return mox_plan_make(out, s->model, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
+}
+
+int mox_cli_memory_follow(mox_cli_session *s, const mox_cli_options *o, const mox_plan *p, mox_context_opts *first,
+                          mox_context_opts *second)
+{
+    if (!p->fits) return mox_cli_memory_refuse(p, o);
+    say_changes(p, o);
+    const mox_disk_speed reads = choose_reads(s, o, p);
+    complete(first, p, &reads);
+    complete(second, p, &reads);
+    return p->experts == MOX_EXPERTS_STREAM ? load_dense(s, o) : EXIT_OK;
+}
+
+int mox_cli_memory_settle(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *first, mox_context_opts *second,
+                          int64_t extra_bytes)
+{
+    mox_plan plan;
+    const int code = mox_cli_memory_plan(s, o, first, second, extra_bytes, &plan);
+    return code == EXIT_OK ? mox_cli_memory_follow(s, o, &plan, first, second) : code;
 }

@@ -20,5 +20,10 @@ int mox_cli_memory_refuse(const mox_plan *p, const mox_cli_options *o);
  * exit code after saying what is wrong. */
 int mox_cli_memory_settle(mox_cli_session *s, const mox_cli_options *o, mox_context_opts *first, mox_context_opts *second,
                           int64_t extra_bytes);
+/* Its two halves: the plan, which may not fit; and what follows from one, refused here if it does not. */
+int mox_cli_memory_plan(const mox_cli_session *s, const mox_cli_options *o, const mox_context_opts *first,
+                        const mox_context_opts *second, int64_t extra_bytes, mox_plan *out);
+int mox_cli_memory_follow(mox_cli_session *s, const mox_cli_options *o, const mox_plan *p, mox_context_opts *first,
+                          mox_context_opts *second);
 
 #endif

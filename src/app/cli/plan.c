@@ -91,11 +91,11 @@ static int predict(planning *g, const mox_cli_options *o)
     mox_probe *probe;
     mox_context_opts context;
     if (!mox_cli_context_opts(o, 0, &context)) return EXIT_USAGE;
-    if (mox_probe_create(&probe, &context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (mox_probe_create(&probe, &context, 0, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     enum { TRIES = 5 };
     for (int i = 0; i < TRIES; i++) { /* the best: others may disturb */
-        const double read = mox_probe_read(probe), macs = mox_probe_macs(probe);
-        if (read > g->machine.read_bytes_per_s) g->machine.read_bytes_per_s = read;
+        const double weights = mox_probe_weights(probe), macs = mox_probe_products(probe);
+        if (weights > g->machine.weights_per_s) g->machine.weights_per_s = weights;
         if (macs > g->machine.macs_per_s) g->machine.macs_per_s = macs;
     }
     mox_probe_destroy(&probe);
@@ -161,7 +161,7 @@ static void print_page(const planning *g)
     for (int i = 0; i < N_ROUTINGS; i++)
         mox_cli_putf("%-14s %8.1f%% %s %s\n", routings[i].name, 100.0 * g->speeds[i].hit_rate,
                      rate_text(g->speeds[i].decode_per_s, decode), rate_text(g->speeds[i].prefill_per_s, prefill));
-    mox_cli_putf("estimated from memory of %.1f GB/s, %.0f GMAC/s and ", g->machine.read_bytes_per_s / 1e9,
+    mox_cli_putf("estimated from kernels that read %.1f GB/s and multiply %.0f GMAC/s, and ", g->machine.weights_per_s / 1e9,
                  g->machine.macs_per_s / 1e9);
     if (g->machine.disk_bytes_per_s > 0.0) mox_cli_putf("a disk of %.2f GB/s\n", g->machine.disk_bytes_per_s / 1e9);
     else mox_cli_putf("a disk that was not measured\n");
@@ -201,7 +201,7 @@ static void print_json(const planning *g)
         mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
     json_limit("budget", p->budget);
     json_limit("available", p->available);
-    json_real("read_bytes_per_s", g->machine.read_bytes_per_s, g->machine.read_bytes_per_s > 0.0);
+    json_real("weights_bytes_per_s", g->machine.weights_per_s, g->machine.weights_per_s > 0.0);
     json_real("macs_per_s", g->machine.macs_per_s, g->machine.macs_per_s > 0.0);
     json_real("disk_bytes_per_s", g->machine.disk_bytes_per_s, g->machine.disk_bytes_per_s > 0.0);
     mox_cli_putf(", \"routing\": [");

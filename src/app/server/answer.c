@@ -17,7 +17,7 @@
 
 static const double ping_every_s = 15.0;
 
-/* ---- life ------------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------------- */
 
 static void release(void *user)
 {
@@ -47,7 +47,7 @@ static void cancel_all(mox_answer *a)
 
 static void on_gone(void *user) { cancel_all(user); }
 
-/* ---- the end ------------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------------------------------- */
 
 void mox_answer_send(mox_answer *a)
 {
@@ -107,7 +107,16 @@ static void fail(mox_answer *a, const mox_problem *p)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- events --------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------- */
+
+/* Whether the token is one that nobody reads; where a form ends a reply, its last one is text. */
+static bool is_end(const mox_answer *a, const mox_event *e)
+{
+    mox_generation g;
+    if (e->stop != MOX_STOP_END && e->stop != MOX_STOP_CALLS) return false;
+    mox_model_get_generation(a->server->session.model, &g);
+    return mox_is_stop(&g, a->server->session.tokenizer, e->token.token);
+}
 
 static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
 {
@@ -116,19 +125,21 @@ static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
         a->first_token = now;
         mox_metrics_observe(&a->server->metrics, MOX_TIME_TO_FIRST_TOKEN, now - mox_http_started(a->call));
     }
-    if (c->last_token > 0.0) mox_metrics_observe(&a->server->metrics, MOX_TIME_BETWEEN_TOKENS, now - c->last_token);
+    if (c->last_token > 0.0)
+        mox_metrics_observe(&a->server->metrics, MOX_TIME_BETWEEN_TOKENS, now - c->last_token);
     c->last_token = now;
-    const bool ends = e->stop == MOX_STOP_END || e->stop == MOX_STOP_CALLS; /* nobody reads that one */
-    if (a->ask.n_logprobs < 0 || ends || c->in_thinking) return;
+    if (a->ask.n_logprobs < 0 || c->in_thinking || is_end(a, e)) return;
     const size_t stride = 1 + (size_t)a->ask.n_logprobs;
     mox_err err;
-    if (mox_buffer_reserve(&c->records, ((size_t)c->n_records + 1) * stride, sizeof(mox_logprob), "logprobs", &err) != MOX_OK) {
+    if (mox_buffer_reserve(&c->records, ((size_t)c->n_records + 1) * stride, sizeof(mox_logprob), "logprobs",
+                           &err) != MOX_OK) {
         a->out.failed = true;
         return;
     }
     mox_logprob *r = (mox_logprob *)c->records.data + (size_t)c->n_records * stride;
     r[0] = e->token;
-    for (size_t i = 1; i < stride; i++) r[i] = (int32_t)i <= e->n_top ? e->top[i - 1] : (mox_logprob){.token = -1};
+    for (size_t i = 1; i < stride; i++)
+        r[i] = (int32_t)i <= e->n_top ? e->top[i - 1] : (mox_logprob){.token = -1};
     c->n_records++;
     if (a->begun && a->api->token) a->api->token(a, c);
 }
@@ -161,6 +172,8 @@ static void observe_done(mox_answer *a, mox_choice *c, const mox_event *e)
 static void tell_done(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     observe_done(a, c, e);
+    if (e->status == MOX_OK && a->ask.n_prompts == 0)
+        mox_quotes_add(a->server->quotes, &a->asked.prompt, &a->asked.tokens, e->turn);
     if (e->status != MOX_OK && !a->failed) {
         a->failed = true;
         a->problem = mox_problem_of(e->err);
@@ -202,7 +215,7 @@ static void on_event(void *user, const mox_event *e)
     if (e->kind == MOX_EVENT_DONE) close_choices(a, 1);
 }
 
-/* ---- submitting -------------------------------------------------------------------------------------------- */
+/* ---- submitting ---------------------------------------------------------------------------------- */
 
 static mox_status submit(mox_answer *a, mox_choice *c, mox_err *err)
 {
@@ -214,13 +227,20 @@ static mox_status submit(mox_answer *a, mox_choice *c, mox_err *err)
         .n_prompt = prompt->n,
         .n_before = plain ? prompt->n : a->asked.n_before,
         .chat = plain ? NULL : a->server->session.chat,
-        .turn = {.sampling = ask->sampling, .max_tokens = ask->max_tokens >= 0 ? ask->max_tokens : a->server->n_ctx,
-                 .think_budget = ask->think_budget, .thinking = a->asked.thinking,
+        .turn = {.sampling = ask->sampling,
+                 .max_tokens = ask->max_tokens >= 0 ? ask->max_tokens : a->server->n_ctx,
+                 .think_budget = ask->think_budget,
+                 .thinking = a->asked.thinking,
                  .tools = {ask->tools.w.n ? mox_writer_text(&ask->tools.w) : NULL, ask->tools.w.n},
-                 .call_seed = mox_cli_random(), .stops = (const char *const *)ask->stops, .n_stops = ask->n_stops,
-                 .grammar = ask->grammar, .trie = a->server->trie},
+                 .call_seed = mox_cli_random(),
+                 .stops = (const char *const *)ask->stops,
+                 .n_stops = ask->n_stops,
+                 .grammar = ask->grammar,
+                 .trie = a->server->trie,
+                 .ignore_end = ask->ignore_end},
         .n_logprobs = ask->n_logprobs,
         .no_reuse = ask->no_reuse,
+        .after = c->index % ask->n == 0 ? 0 : a->choices[c->index / ask->n * ask->n].id,
         .on_event = on_event,
         .user = c,
     };
@@ -243,10 +263,11 @@ static bool fits(mox_answer *a, const mox_tokens *prompt)
         a->problem = mox_problem_make(400, NULL, "prompt has no tokens, and a reply needs one to follow");
         return false;
     }
-    a->problem = mox_problem_make(400, "context_length_exceeded",
-                                  "the prompt has %lld tokens, and a context of %lld has room for %lld and a reply; shorten it, "
-                                  "or start the server with a larger -c",
-                                  (long long)prompt->n, (long long)n_ctx, (long long)n_ctx - 1);
+    a->problem = mox_problem_make(
+        400, "context_length_exceeded",
+        "the prompt has %lld tokens, and a context of %lld has room for %lld and a reply; shorten it, "
+        "or start the server with a larger -c",
+        (long long)prompt->n, (long long)n_ctx, (long long)n_ctx - 1);
     a->problem.n_prompt = prompt->n;
     a->problem.n_ctx = n_ctx;
     return false;
@@ -260,7 +281,7 @@ static bool all_fit(mox_answer *a)
     return true;
 }
 
-/* ---- from the call ------------------------------------------------------------------------------------------- */
+/* ---- from the call ------------------------------------------------------------------------------- */
 
 static mox_status read_request(mox_answer *a, mox_err *err)
 {
@@ -274,7 +295,8 @@ static mox_status read_request(mox_answer *a, mox_err *err)
     if (status == MOX_OK) status = mox_structure_compile(&a->ask, a->server, mox_http_id(a->call), err);
     mox_free(f);
     MOX_TRY(status);
-    if (!mox_put_ok(&a->ask.messages) || !mox_put_ok(&a->ask.tools)) return mox_fail_memory(err, n, "a request");
+    if (!mox_put_ok(&a->ask.messages) || !mox_put_ok(&a->ask.tools))
+        return mox_fail_memory(err, n, "a request");
     return a->ask.n_prompts > 0 ? MOX_OK : mox_ask_render(&a->ask, a->server, &a->asked, err);
 }
 
@@ -293,7 +315,8 @@ mox_answer *mox_answer_read(mox_server *s, mox_http_call *c, const mox_api *api)
     mox_http_attach(c, a, on_gone, release);
     if (read_request(a, &err) == MOX_OK) {
         if (a->asked.rewritten)
-            mox_log_note(&s->log, mox_http_id(c), "the template refuses system messages here; they became text of the user");
+            mox_log_note(&s->log, mox_http_id(c),
+                         "the template refuses system messages here; they became text of the user");
         return a;
     }
     const mox_problem p = mox_problem_of(&err);
@@ -313,7 +336,8 @@ void mox_answer_start(mox_server *s, mox_http_call *c, const mox_api *api)
     const int n_prompts = a->ask.n_prompts > 0 ? a->ask.n_prompts : 1;
     a->n_choices = a->n_open = n_prompts * a->ask.n;
     for (int i = 0; i < a->n_choices; i++)
-        a->choices[i] = (mox_choice){.answer = a, .index = i, .prompt = i / a->ask.n, .call = -1, .in_thinking = a->asked.thinking};
+        a->choices[i] = (mox_choice){
+            .answer = a, .index = i, .prompt = i / a->ask.n, .call = -1, .in_thinking = a->asked.thinking};
     mox_http_keep(c);
     for (int i = 0; i < a->n_choices; i++) {
         if (submit(a, &a->choices[i], &err) == MOX_OK) continue;
@@ -329,7 +353,7 @@ void mox_answer_start(mox_server *s, mox_http_call *c, const mox_api *api)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- for the APIs ----------------------------------------------------------------------------------------------- */
+/* ---- for the APIs -------------------------------------------------------------------------------- */
 
 mox_usage mox_answer_usage(const mox_answer *a)
 {
@@ -354,7 +378,10 @@ const char *mox_finish_word(mox_stop stop)
     }
 }
 
-int32_t mox_answer_calls(const mox_answer *a, const mox_message *m) { return a->ask.single_call && m->n_calls > 1 ? 1 : m->n_calls; }
+int32_t mox_answer_calls(const mox_answer *a, const mox_message *m)
+{
+    return a->ask.single_call && m->n_calls > 1 ? 1 : m->n_calls;
+}
 
 static void put_token(mox_put *p, const mox_answer *a, const mox_logprob *l)
 {
@@ -390,8 +417,9 @@ void mox_put_timings(mox_put *p, const mox_answer *a)
 {
     const mox_choice *c = &a->choices[0];
     const double prompt = (double)(c->n_prompt - c->n_reused), reply = (double)c->n_reply;
-    mox_putf(p, "\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
-                "\"predicted_n\":%lld,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
+    mox_putf(p,
+             "\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
+             "\"predicted_n\":%lld,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
              (long long)c->n_reused, (long long)(c->n_prompt - c->n_reused), c->prefill_s * 1e3,
              c->prefill_s > 0.0 ? prompt / c->prefill_s : 0.0, (long long)c->n_reply, c->decode_s * 1e3,
              c->decode_s > 0.0 ? reply / c->decode_s : 0.0);

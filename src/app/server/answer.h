@@ -26,6 +26,7 @@ typedef struct mox_choice {
     mox_put pending;      /* text that waits for its token's logprob */
     mox_buffer records;   /* mox_logprob: 1 + n_logprobs for each token, the chosen one first */
     int64_t n_records, n_shown;
+    int64_t n_characters; /* for the API: of the text before the first record that was not shown */
     bool in_thinking;
     int block, n_blocks;  /* for the API: what it is writing, and how many it has begun */
     int32_t call;         /* the tool call that is being written */
@@ -46,8 +47,8 @@ typedef struct mox_api {
     void (*part)(mox_answer *a, mox_choice *c, const mox_event *e);   /* streams */
     void (*token)(mox_answer *a, mox_choice *c);                      /* streams: a logprob was recorded */
     void (*done)(mox_answer *a, mox_choice *c, const mox_event *e);   /* of a choice that went well */
-    void (*end)(mox_answer *a);                                       /* all choices went well; fills a->out */
-    void (*broken)(mox_answer *a, const mox_problem *p);              /* streams: the last thing that is sent */
+    void (*end)(mox_answer *a);                          /* all choices went well; fills a->out */
+    void (*broken)(mox_answer *a, const mox_problem *p); /* streams: the last thing that is sent */
 } mox_api;
 
 struct mox_answer {

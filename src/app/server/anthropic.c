@@ -11,21 +11,27 @@ enum { NO_BLOCK = 0, THINKING_BLOCK, TEXT_BLOCK, TOOL_BLOCK };
 /* What stands for the signature of a thought: there is nobody to check it. */
 static const char signature[] = "moxie";
 
-static void put_event(mox_put *p, const char *name) { mox_putf(p, "event: %s\ndata: {\"type\":\"%s\"", name, name); }
+static void put_event(mox_put *p, const char *name)
+{
+    mox_putf(p, "event: %s\ndata: {\"type\":\"%s\"", name, name);
+}
 
 static void put_usage(mox_put *p, const mox_choice *c)
 {
-    mox_putf(p, "\"usage\":{\"input_tokens\":%lld,\"cache_read_input_tokens\":%lld,\"cache_creation_input_tokens\":0,\"output_tokens\":%lld}",
+    mox_putf(p,
+             "\"usage\":{\"input_tokens\":%lld,\"cache_read_input_tokens\":%lld,"
+             "\"cache_creation_input_tokens\":0,\"output_tokens\":%lld}",
              (long long)(c->n_prompt - c->n_reused), (long long)c->n_reused, (long long)c->n_reply);
 }
 
 static void put_head(mox_put *p, const mox_answer *a)
 {
-    mox_putf(p, "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", mox_http_id(a->call));
+    mox_putf(
+        p, "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", mox_http_id(a->call));
     mox_put_string(p, a->server->model_name);
 }
 
-/* ---- streams -------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------- */
 
 static void begin(mox_answer *a)
 {
@@ -46,7 +52,8 @@ static void end_block(mox_answer *a, mox_choice *c)
     if (c->block == NO_BLOCK) return;
     if (c->block == THINKING_BLOCK) {
         put_event(&a->out, "content_block_delta");
-        mox_putf(&a->out, ",\"index\":%d,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"%s\"}}\n\n", c->n_blocks - 1, signature);
+        mox_putf(&a->out, ",\"index\":%d,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"%s\"}}\n\n",
+                 c->n_blocks - 1, signature);
     }
     put_event(&a->out, "content_block_stop");
     mox_putf(&a->out, ",\"index\":%d}\n\n", c->n_blocks - 1);
@@ -60,7 +67,8 @@ static void begin_block(mox_answer *a, mox_choice *c, int kind, const mox_event 
     c->block = kind;
     put_event(p, "content_block_start");
     mox_putf(p, ",\"index\":%d,\"content_block\":", c->n_blocks++);
-    if (kind == THINKING_BLOCK) mox_putf(p, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n");
+    if (kind == THINKING_BLOCK)
+        mox_putf(p, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n");
     if (kind == TEXT_BLOCK) mox_putf(p, "{\"type\":\"text\",\"text\":\"\"}}\n\n");
     if (kind != TOOL_BLOCK) return;
     mox_message m;
@@ -87,12 +95,13 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
     if (e->part == MOX_PART_CALL_NAME || kind != c->block) begin_block(a, c, kind, e);
     if (!kinds[e->part].delta || e->n == 0) return;
     put_event(&a->out, "content_block_delta");
-    mox_putf(&a->out, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", c->n_blocks - 1, kinds[e->part].delta, kinds[e->part].field);
+    mox_putf(&a->out, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", c->n_blocks - 1,
+             kinds[e->part].delta, kinds[e->part].field);
     mox_put_json(&a->out, e->text, e->n);
     mox_putf(&a->out, "}}\n\n");
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------------- */
 
 /* The stop string that came up: of those that were sampled, the first. */
 static const char *find_stop(const mox_answer *a, const mox_event *e)
@@ -112,7 +121,10 @@ static const char *find_stop(const mox_answer *a, const mox_event *e)
 
 static void put_stop(mox_put *p, const mox_answer *a, const mox_event *e)
 {
-    const char *why = e->stop == MOX_STOP_LENGTH ? "max_tokens" : e->stop == MOX_STOP_CALLS ? "tool_use" : e->stop == MOX_STOP_STRING ? "stop_sequence" : "end_turn";
+    const char *why = e->stop == MOX_STOP_LENGTH   ? "max_tokens"
+                      : e->stop == MOX_STOP_CALLS  ? "tool_use"
+                      : e->stop == MOX_STOP_STRING ? "stop_sequence"
+                                                   : "end_turn";
     mox_putf(p, "\"stop_reason\":\"%s\",\"stop_sequence\":", why);
     mox_put_string(p, e->stop == MOX_STOP_STRING ? find_stop(a, e) : NULL);
 }
@@ -187,9 +199,15 @@ static void broken(mox_answer *a, const mox_problem *problem)
     mox_putf(&a->out, "\n\n");
 }
 
-static const mox_api api = {.fields = API_MESSAGES, .vendor = MOX_VENDOR_ANTHROPIC,
-                            .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n", .read = mox_anthropic_read, .begin = begin,
-                            .part = part, .done = done, .end = end, .broken = broken};
+static const mox_api api = {.fields = API_MESSAGES,
+                            .vendor = MOX_VENDOR_ANTHROPIC,
+                            .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+                            .read = mox_anthropic_read,
+                            .begin = begin,
+                            .part = part,
+                            .done = done,
+                            .end = end,
+                            .broken = broken};
 
 void mox_handle_messages(mox_server *s, mox_http_call *c) { mox_answer_start(s, c, &api); }
 

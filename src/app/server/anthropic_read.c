@@ -9,6 +9,7 @@
 #include "app/server/structure.h"
 #include "base/alloc.h"
 #include "base/json_fields.h"
+#include "base/plant.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ static void begin_message(translation *t, const char *role)
     mox_putf(t->out, "%s{\"role\":\"%s\",\"content\":", t->n_out++ > 0 ? "," : "", role);
 }
 
-/* ---- system ------------------------------------------------------------------------------------------- */
+/* ---- system -------------------------------------------------------------------------------------- */
 
 /* "x-anthropic-billing-header: ... cch=1a2b3;": the digits become zeros. */
 static void settle_stamp(char *text)
@@ -58,10 +59,11 @@ static mox_status write_system(translation *t, mox_json_span content, mox_err *e
     return status;
 }
 
-/* ---- blocks --------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------- */
 
 enum { TYPE, TEXT, THINKING, ID, NAME, INPUT, RESULT_OF, CONTENT, IS_ERROR, N_KEYS };
-static const char *const keys[N_KEYS] = {"type", "text", "thinking", "id", "name", "input", "tool_use_id", "content", "is_error"};
+static const char *const keys[N_KEYS] = {"type",  "text",        "thinking", "id",      "name",
+                                         "input", "tool_use_id", "content",  "is_error"};
 
 typedef struct block_reader {
     translation *t;
@@ -129,8 +131,9 @@ static mox_status read_block(void *user, mox_json_span block, mox_err *err)
     }
     if (b->assistant && mox_span_is(v[TYPE], "redacted_thinking")) return MOX_OK; /* nobody can read it */
     if (b->assistant && mox_span_is(v[TYPE], "tool_use")) return add_call(b, v, err);
-    return mox_fail(err, MOX_E_ARG, "messages[%zu].content has a block of type %.*s, which this server does not take", b->t->i,
-                    (int)(v[TYPE].n < 60 ? v[TYPE].n : 60), v[TYPE].text ? v[TYPE].text : "null");
+    return mox_fail(err, MOX_E_ARG,
+                    "messages[%zu].content has a block of type %.*s, which this server does not take",
+                    b->t->i, (int)(v[TYPE].n < 60 ? v[TYPE].n : 60), v[TYPE].text ? v[TYPE].text : "null");
 }
 
 static void write_blocks(block_reader *b, const char *role)
@@ -157,14 +160,17 @@ static mox_status write_message(void *user, mox_json_span message, mox_err *err)
     translation *t = user;
     mox_json_span v[2];
     if (!mox_span_is_object(message)) return wrong(t, err, " must be an object");
+    MOX_PLANT(t->i == 3);
     MOX_TRY(mox_json_fields(message, "a message", names, 2, v, err));
     if (mox_span_is(v[0], "system")) {
         t->i++;
         return write_system(t, v[1], err);
     }
     const bool assistant = mox_span_is(v[0], "assistant");
-    if (!assistant && !mox_span_is(v[0], "user")) return wrong(t, err, ".role must be user, assistant or system");
-    if (!mox_span_is_string(v[1]) && !mox_span_is_array(v[1])) return wrong(t, err, ".content must be a string or an array of blocks");
+    if (!assistant && !mox_span_is(v[0], "user"))
+        return wrong(t, err, ".role must be user, assistant or system");
+    if (!mox_span_is_string(v[1]) && !mox_span_is_array(v[1]))
+        return wrong(t, err, ".content must be a string or an array of blocks");
     if (mox_span_is_string(v[1])) {
         begin_message(t, assistant ? "assistant" : "user");
         mox_put_raw(t->out, v[1].text, v[1].n);
@@ -183,7 +189,7 @@ static mox_status write_message(void *user, mox_json_span message, mox_err *err)
     return status;
 }
 
-/* ---- tools --------------------------------------------------------------------------------------------- */
+/* ---- tools --------------------------------------------------------------------------------------- */
 
 static mox_status write_tool(void *user, mox_json_span tool, mox_err *err)
 {
@@ -194,7 +200,8 @@ static mox_status write_tool(void *user, mox_json_span tool, mox_err *err)
     MOX_TRY(mox_json_fields(tool, "a tool", names, 4, v, err));
     if (!mox_json_is_null(v[0]) && !mox_span_is(v[0], "custom")) { /* one that the vendor's own servers run */
         char note[160];
-        (void)snprintf(note, sizeof note, "left out a tool of type %.*s", (int)(v[0].n < 80 ? v[0].n : 80), v[0].text);
+        (void)snprintf(note, sizeof note, "left out a tool of type %.*s", (int)(v[0].n < 80 ? v[0].n : 80),
+                       v[0].text);
         mox_log_note(&t->answer->server->log, mox_http_id(t->answer->call), note);
         t->i++;
         return MOX_OK;
@@ -231,7 +238,8 @@ static mox_status read_tool_choice(mox_ask *a, const mox_fields *f, mox_err *err
     const mox_json_span nobody = {0};
     mox_json_span v[3];
     if (!f->v[FIELD_TOOL_CHOICE].given) return MOX_OK;
-    if (f->v[FIELD_TOOL_CHOICE].type != IS_OBJECT) return mox_fail(err, MOX_E_ARG, "tool_choice must be an object");
+    if (f->v[FIELD_TOOL_CHOICE].type != IS_OBJECT)
+        return mox_fail(err, MOX_E_ARG, "tool_choice must be an object");
     MOX_TRY(mox_json_fields(f->v[FIELD_TOOL_CHOICE].raw, "tool_choice", names, 3, v, err));
     MOX_TRY(mox_json_get_bool(v[2], "tool_choice.disable_parallel_tool_use", &a->single_call, err));
     if (mox_span_is(v[0], "auto")) return MOX_OK;
@@ -242,7 +250,7 @@ static mox_status read_tool_choice(mox_ask *a, const mox_fields *f, mox_err *err
     return mox_structure_choose(a, MOX_TOOLS_REQUIRED, v[1], err);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------------- */
 
 mox_status mox_anthropic_read(mox_answer *a, const mox_fields *f, mox_err *err)
 {

@@ -5,7 +5,11 @@
 #include "base/alloc.h"
 #include "base/json_fields.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { BIAS_MAX = 1024 };
 
 void mox_ask_deinit(mox_ask *a)
 {
@@ -15,6 +19,7 @@ void mox_ask_deinit(mox_ask *a)
     for (int i = 0; i < a->n_stops; i++) mox_free(a->stops[i]);
     mox_free(a->call_name);
     mox_grammar_destroy(&a->grammar);
+    mox_buffer_deinit(&a->bias);
     *a = (mox_ask){0};
 }
 
@@ -29,12 +34,14 @@ static mox_status add_stop(void *user, mox_json_span value, mox_err *err)
 {
     stop_list *l = user;
     if (!mox_span_is_string(value)) return mox_fail(err, MOX_E_ARG, "%s must hold strings", l->what);
-    if (l->ask->n_stops == MOX_ASK_STOPS) return mox_fail(err, MOX_E_ARG, "%s may hold %d strings at most", l->what, MOX_ASK_STOPS);
+    if (l->ask->n_stops == MOX_ASK_STOPS)
+        return mox_fail(err, MOX_E_ARG, "%s may hold %d strings at most", l->what, MOX_ASK_STOPS);
     char *text = NULL;
     MOX_TRY(mox_json_get_string(value, l->what, &text, NULL, err));
     if (!*text) {
         mox_free(text);
-        return mox_fail(err, MOX_E_ARG, "%s has an empty string, before which every reply would end", l->what);
+        return mox_fail(err, MOX_E_ARG, "%s has an empty string, before which every reply would end",
+                        l->what);
     }
     l->ask->stops[l->ask->n_stops++] = text;
     return MOX_OK;
@@ -47,7 +54,7 @@ static mox_status read_stops(mox_ask *a, const mox_field_value *v, const char *w
     return v->type == IS_STRING ? add_stop(&l, v->raw, err) : mox_json_each(v->raw, what, add_stop, &l, err);
 }
 
-/* ---- settings ------------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------------ */
 
 static void take_real(float *to, const mox_field_value *v)
 {
@@ -73,22 +80,98 @@ static void read_sampling(mox_ask *a, const mox_server *s, const mox_fields *f)
 }
 
 /* Of several names for a number the first that was given. */
-static int64_t first_number(const mox_fields *f, int64_t otherwise, mox_field_id x, mox_field_id y, mox_field_id z)
+static int64_t first_number(const mox_fields *f, int64_t otherwise, mox_field_id x, mox_field_id y,
+                            mox_field_id z)
 {
     if (f->v[x].given) return f->v[x].number;
     if (f->v[y].given) return f->v[y].number;
     return f->v[z].given ? f->v[z].number : otherwise;
 }
 
-/* What would change the reply if it were ignored. */
-static mox_status refuse_unsupported(const mox_fields *f, mox_err *err)
+/* ---- logit_bias ---------------------------------------------------------------------------------- */
+
+static bool read_real(mox_json_span v, double *out)
 {
-    const mox_json_span bias = f->v[FIELD_LOGIT_BIAS].raw;
-    for (size_t i = 1; f->v[FIELD_LOGIT_BIAS].given && i + 1 < bias.n; i++)
-        if (!strchr(" \t\r\n", bias.text[i])) return mox_fail(err, MOX_E_ARG, "logit_bias is not supported; leave it out");
-    if (mox_field_on(f, FIELD_IGNORE_EOS, false)) return mox_fail(err, MOX_E_ARG, "ignore_eos is not supported; leave it out");
-    if (f->v[FIELD_SUFFIX].given && f->v[FIELD_SUFFIX].raw.n > 2) return mox_fail(err, MOX_E_ARG, "suffix is not supported; leave it out");
+    char text[64];
+    if (v.n >= sizeof text || !strchr("-0123456789", v.text[0])) return false;
+    memcpy(text, v.text, v.n);
+    text[v.n] = '\0';
+    *out = strtod(text, NULL);
+    return true;
+}
+
+/* The token of a key or a number, and what is added to its logit: a number, or false for never. */
+static mox_status add_bias(mox_ask *a, int64_t id, mox_json_span bias, mox_err *err)
+{
+    const int32_t i = a->sampling.n_logit_bias;
+    double value = -(double)INFINITY;
+    if (id < 0 || id > INT32_MAX)
+        return mox_fail(err, MOX_E_ARG,
+                        "logit_bias must name tokens by their numbers, as /tokenize shows them");
+    if (bias.text[0] != 'f' && !(read_real(bias, &value) && fabs(value) <= 100.0))
+        return mox_fail(err, MOX_E_ARG, "logit_bias must hold numbers from -100 to 100, or false for never");
+    if (i == BIAS_MAX) return mox_fail(err, MOX_E_ARG, "logit_bias may name %d tokens at most", BIAS_MAX);
+    MOX_TRY(mox_buffer_reserve(&a->bias, (size_t)i + 1, sizeof(mox_logit_bias), "logit_bias", err));
+    ((mox_logit_bias *)a->bias.data)[i] = (mox_logit_bias){(int32_t)id, (float)value};
+    a->sampling.logit_bias = a->bias.data;
+    a->sampling.n_logit_bias = i + 1;
     return MOX_OK;
+}
+
+/* -1: it is no token's number. */
+static int64_t id_of(const char *text, size_t n)
+{
+    const mox_json_token t = {.type = MOX_JSON_NUMBER, .text = text, .n = n};
+    int64_t id;
+    return n > 0 && text[0] >= '0' && text[0] <= '9' && mox_json_token_int(&t, &id) ? id : -1;
+}
+
+typedef struct bias_pair {
+    mox_json_span v[2];
+    int n;
+} bias_pair;
+
+static mox_status add_to_pair(void *user, mox_json_span value, mox_err *err)
+{
+    bias_pair *p = user;
+    (void)err;
+    if (p->n < 2) p->v[p->n] = value;
+    p->n++;
+    return MOX_OK;
+}
+
+static mox_status read_bias_pair(void *user, mox_json_span value, mox_err *err)
+{
+    bias_pair p = {0};
+    if (mox_span_is_array(value)) MOX_TRY(mox_json_each(value, "logit_bias", add_to_pair, &p, err));
+    if (p.n != 2) return mox_fail(err, MOX_E_ARG, "logit_bias must be an object, or an array of pairs");
+    return add_bias(user, id_of(p.v[0].text, p.v[0].n), p.v[1], err);
+}
+
+static mox_status read_bias_members(mox_ask *a, mox_json_reader *r, mox_err *err)
+{
+    mox_json_token t;
+    mox_json_span value;
+    MOX_TRY(mox_json_next(r, &t, err));
+    for (;;) {
+        MOX_TRY(mox_json_next(r, &t, err));
+        if (t.type == MOX_JSON_OBJECT_END) return MOX_OK;
+        const int64_t id = id_of(t.text, t.n);
+        MOX_TRY(mox_json_skip(r, &value, err));
+        MOX_TRY(add_bias(a, id, value, err));
+    }
+}
+
+/* {"ID": NUMBER} as OpenAI has it, or [[ID, NUMBER]] as llama.cpp has it, too. */
+static mox_status read_bias(mox_ask *a, const mox_field_value *v, mox_err *err)
+{
+    mox_json_reader r;
+    if (!v->given) return MOX_OK;
+    if (v->type == IS_ARRAY) return mox_json_each(v->raw, "logit_bias", read_bias_pair, a, err);
+    mox_json_reader_init(&r, v->raw);
+    const mox_status status = read_bias_members(a, &r, err);
+    mox_json_reader_deinit(&r);
+    return status;
 }
 
 static mox_status read_stream_options(mox_ask *a, const mox_fields *f, mox_err *err)
@@ -104,9 +187,13 @@ mox_status mox_ask_read_common(mox_ask *a, const mox_server *s, const mox_fields
 {
     char *model = NULL;
     read_sampling(a, s, f);
-    a->max_tokens = first_number(f, s->settings.max_tokens, FIELD_MAX_COMPLETION_TOKENS, FIELD_MAX_TOKENS, FIELD_MAX_OUTPUT_TOKENS);
-    a->think = f->v[FIELD_ENABLE_THINKING].given ? (f->v[FIELD_ENABLE_THINKING].on ? MOX_THINK_ON : MOX_THINK_OFF) : s->settings.think;
-    a->think_budget = first_number(f, s->settings.think_budget, FIELD_THINKING_BUDGET, FIELD_REASONING_BUDGET, FIELD_REASONING_BUDGET);
+    a->max_tokens = first_number(f, s->settings.max_tokens, FIELD_MAX_COMPLETION_TOKENS, FIELD_MAX_TOKENS,
+                                 FIELD_MAX_OUTPUT_TOKENS);
+    a->think = f->v[FIELD_ENABLE_THINKING].given
+                   ? (f->v[FIELD_ENABLE_THINKING].on ? MOX_THINK_ON : MOX_THINK_OFF)
+                   : s->settings.think;
+    a->think_budget = first_number(f, s->settings.think_budget, FIELD_THINKING_BUDGET, FIELD_REASONING_BUDGET,
+                                   FIELD_REASONING_BUDGET);
     a->n = f->v[FIELD_N].given ? (int)f->v[FIELD_N].number : 1;
     a->n_logprobs = -1;
     a->stream = mox_field_on(f, FIELD_STREAM, false);
@@ -114,19 +201,21 @@ mox_status mox_ask_read_common(mox_ask *a, const mox_server *s, const mox_fields
     a->no_reuse = !mox_field_on(f, FIELD_CACHE_PROMPT, true);
     a->single_call = !mox_field_on(f, FIELD_PARALLEL_TOOL_CALLS, true);
     a->no_generation_prompt = !mox_field_on(f, FIELD_GENERATION_PROMPT, true);
-    if (f->v[FIELD_TEMPLATE_KWARGS].given) a->kwargs = (mox_json_text){f->v[FIELD_TEMPLATE_KWARGS].raw.text, f->v[FIELD_TEMPLATE_KWARGS].raw.n};
+    if (f->v[FIELD_TEMPLATE_KWARGS].given)
+        a->kwargs = (mox_json_text){f->v[FIELD_TEMPLATE_KWARGS].raw.text, f->v[FIELD_TEMPLATE_KWARGS].raw.n};
     if (f->v[FIELD_MODEL].given) {
         MOX_TRY(mox_json_get_string(f->v[FIELD_MODEL].raw, "model", &model, NULL, err));
         (void)strncpy(a->model, model, sizeof a->model - 1);
         mox_free(model);
     }
-    MOX_TRY(refuse_unsupported(f, err));
+    a->ignore_end = mox_field_on(f, FIELD_IGNORE_EOS, false);
+    MOX_TRY(read_bias(a, &f->v[FIELD_LOGIT_BIAS], err));
     MOX_TRY(read_stream_options(a, f, err));
     MOX_TRY(read_stops(a, &f->v[FIELD_STOP], "stop", err));
     return read_stops(a, &f->v[FIELD_STOP_SEQUENCES], "stop_sequences", err);
 }
 
-/* ---- thinking --------------------------------------------------------------------------------------- */
+/* ---- thinking ------------------------------------------------------------------------------------ */
 
 mox_status mox_ask_read_effort(mox_ask *a, mox_json_span effort, const char *what, mox_err *err)
 {
@@ -149,7 +238,8 @@ mox_status mox_ask_read_thinking(mox_ask *a, mox_json_span thinking, mox_err *er
     MOX_TRY(mox_json_fields(thinking, "thinking", names, 2, v, err));
     if (mox_span_is(v[0], "enabled")) a->think = MOX_THINK_ON;
     else if (mox_span_is(v[0], "disabled")) a->think = MOX_THINK_OFF;
-    else if (!mox_span_is(v[0], "adaptive")) return mox_fail(err, MOX_E_ARG, "thinking.type must be enabled, disabled or adaptive");
+    else if (!mox_span_is(v[0], "adaptive"))
+        return mox_fail(err, MOX_E_ARG, "thinking.type must be enabled, disabled or adaptive");
     if (mox_json_is_null(v[1])) return MOX_OK;
     t.text = v[1].text;
     t.n = v[1].n;

@@ -9,6 +9,7 @@
 #include "app/server/fields.h"
 #include "app/server/put.h"
 
+#include "base/buffer.h"
 #include "moxie/grammar.h"
 
 struct mox_server;
@@ -16,7 +17,13 @@ struct mox_server;
 enum { MOX_CHOICES = 8, MOX_ASK_STOPS = 16 };
 
 /* The form that a reply must have. */
-typedef enum mox_form { MOX_FORM_FREE = 0, MOX_FORM_OBJECT, MOX_FORM_SCHEMA, MOX_FORM_GRAMMAR, MOX_FORM_CALL } mox_form;
+typedef enum mox_form {
+    MOX_FORM_FREE = 0,
+    MOX_FORM_OBJECT,
+    MOX_FORM_SCHEMA,
+    MOX_FORM_GRAMMAR,
+    MOX_FORM_CALL
+} mox_form;
 
 typedef struct mox_ask {
     /* what; spans are borrowed from the call's body */
@@ -34,13 +41,14 @@ typedef struct mox_ask {
     char *call_name;      /* of MOX_FORM_CALL: the one tool to call, or NULL */
     /* how */
     mox_sampler_opts sampling;
+    mox_buffer bias; /* mox_logit_bias: what sampling points to */
     bool fixed_seed;
     int64_t max_tokens; /* -1: what the context holds */
     char *stops[MOX_ASK_STOPS];
     int n_stops;
     int n;          /* choices for each prompt */
     int n_logprobs; /* -1: none */
-    bool no_reuse, single_call, echo;
+    bool no_reuse, single_call, echo, ignore_end;
     /* the answer's form */
     bool stream, usage, progress;
     char model[96]; /* as asked for */

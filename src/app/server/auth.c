@@ -13,7 +13,7 @@
 
 enum { KEY_FILE_MAX = 1 << 20, KEY_MAX = 512, NAME_MAX_BYTES = 256 };
 
-/* ---- keys ------------------------------------------------------------------------------------------ */
+/* ---- keys ---------------------------------------------------------------------------------------- */
 
 static bool add_key(mox_auth *a, const char *key, size_t n)
 {
@@ -66,7 +66,8 @@ int mox_auth_init(mox_auth *a, const mox_cli_options *o)
     int code = EXIT_OK;
     for (int i = 0; i < o->v[OPT_API_KEY].n_texts && code == EXIT_OK; i++)
         code = take_key(a, o->v[OPT_API_KEY].texts[i], strlen(o->v[OPT_API_KEY].texts[i]), "--api-key");
-    if (code == EXIT_OK && mox_cli_given(o, OPT_API_KEY_FILE)) code = read_key_file(a, o->v[OPT_API_KEY_FILE].text);
+    if (code == EXIT_OK && mox_cli_given(o, OPT_API_KEY_FILE))
+        code = read_key_file(a, o->v[OPT_API_KEY_FILE].text);
     if (code == EXIT_OK && mox_cli_given(o, OPT_API_KEY_FILE) && a->n_keys == 0) {
         mox_cli_say("--api-key-file %s has no key in it", o->v[OPT_API_KEY_FILE].text);
         code = EXIT_USAGE;
@@ -86,14 +87,16 @@ static bool same_key(const char *given, size_t n, const char *key)
 {
     const size_t m = strlen(key);
     unsigned differ = n != m;
-    for (size_t i = 0; i < n; i++) differ |= (unsigned)(unsigned char)given[i] ^ (unsigned char)key[m > 0 ? i % m : 0];
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned)(unsigned char)given[i] ^ (unsigned char)key[m > 0 ? i % m : 0];
     return differ == 0;
 }
 
 static const char *find_key(mox_http_call *c, bool *twice)
 {
     int n_bearer, n_key;
-    const char *bearer = mox_http_header(c, "Authorization", &n_bearer), *key = mox_http_header(c, "x-api-key", &n_key);
+    const char *bearer = mox_http_header(c, "Authorization", &n_bearer),
+               *key = mox_http_header(c, "x-api-key", &n_key);
     *twice = n_bearer > 1 || n_key > 1;
     if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) {
         bearer += 7;
@@ -112,12 +115,15 @@ bool mox_auth_check_key(const mox_auth *a, mox_http_call *c, mox_problem *p)
     const size_t n = key ? strlen(key) : 0;
     for (size_t i = 0; key && n <= KEY_MAX && i < a->n_keys; i++) good |= same_key(key, n, a->keys[i]);
     if (good && !twice) return true;
-    *p = mox_problem_make(401, "invalid_api_key", "this server wants a key, as Authorization: Bearer KEY or x-api-key: KEY, and %s",
-                          twice ? "got more than one" : key ? "does not know the one it got" : "got none");
+    *p = mox_problem_make(401, "invalid_api_key",
+                          "this server wants a key, as Authorization: Bearer KEY or x-api-key: KEY, and %s",
+                          twice ? "got more than one"
+                          : key ? "does not know the one it got"
+                                : "got none");
     return false;
 }
 
-/* ---- hosts ------------------------------------------------------------------------------------------- */
+/* ---- hosts --------------------------------------------------------------------------------------- */
 
 /* The name without its port, and without the brackets of an IPv6 address. */
 static bool split_host(const char *text, char out[NAME_MAX_BYTES])
@@ -141,7 +147,8 @@ static bool is_address(const char *name)
 static bool is_local(const char *name)
 {
     const size_t n = strlen(name);
-    return strcasecmp(name, "localhost") == 0 || strcmp(name, "::1") == 0 || (strncmp(name, "127.", 4) == 0 && is_address(name)) ||
+    return strcasecmp(name, "localhost") == 0 || strcmp(name, "::1") == 0 ||
+           (strncmp(name, "127.", 4) == 0 && is_address(name)) ||
            (n > 10 && strcasecmp(name + n - 10, ".localhost") == 0);
 }
 
@@ -159,13 +166,15 @@ static bool is_our_host(const mox_auth *a, const char *name)
     return !a->listener->loopback && is_address(name);
 }
 
-/* ---- origins ------------------------------------------------------------------------------------------- */
+/* ---- origins ------------------------------------------------------------------------------------- */
 
 static bool is_our_origin(const mox_auth *a, const char *origin, const char *host)
 {
     char name[NAME_MAX_BYTES];
     if (is_in(origin, a->origins, a->n_origins) || is_in("*", a->origins, a->n_origins)) return true;
-    const char *rest = strncmp(origin, "http://", 7) == 0 ? origin + 7 : strncmp(origin, "https://", 8) == 0 ? origin + 8 : NULL;
+    const char *rest = strncmp(origin, "http://", 7) == 0    ? origin + 7
+                       : strncmp(origin, "https://", 8) == 0 ? origin + 8
+                                                             : NULL;
     if (!rest || !split_host(rest, name)) return false;
     return is_local(name) || strcasecmp(rest, host) == 0;
 }
@@ -178,12 +187,15 @@ bool mox_auth_check_origin(const mox_auth *a, mox_http_call *c, mox_problem *p)
     if (!host) host = "localhost"; /* HTTP/1.0 */
     const bool by_path = a->listener->unix_path != NULL;
     if (!by_path && (!split_host(host, name) || !is_our_host(a, name))) {
-        *p = mox_problem_make(403, NULL, "the Host header does not name this server; if it is a name of this machine, start with --allow-host");
+        *p = mox_problem_make(403, NULL,
+                              "the Host header does not name this server; if it is a name of this machine, "
+                              "start with --allow-host");
         return false;
     }
     if (n_origins == 0) return true;
     if (!origin || !is_our_origin(a, origin, host)) {
-        *p = mox_problem_make(403, NULL, "web pages of that origin may not use this server; --cors-origin allows it");
+        *p = mox_problem_make(403, NULL,
+                              "web pages of that origin may not use this server; --cors-origin allows it");
         return false;
     }
     mox_http_set_header(c, "Access-Control-Allow-Origin", origin);

@@ -85,8 +85,10 @@ static mox_status close_object(key_list *l, mox_err *err)
     for (size_t i = 1; i < n; i++)
         if (compare_keys(&keys[i - 1], &keys[i], bytes) == 0) {
             char name[64];
-            (void)snprintf(name, sizeof name, "%.*s", (int)(keys[i].n < 60 ? keys[i].n : 60), bytes + keys[i].at);
-            return mox_fail(err, MOX_E_ARG, "the body has the key \"%s\" twice in one object; each may be there once", name);
+            (void)snprintf(name, sizeof name, "%.*s", (int)(keys[i].n < 60 ? keys[i].n : 60),
+                           bytes + keys[i].at);
+            return mox_fail(err, MOX_E_ARG,
+                            "the body has the key \"%s\" twice in one object; each may be there once", name);
         }
     l->n = begin;
     l->n_bytes = l->begin_bytes[l->depth];
@@ -129,11 +131,12 @@ static mox_status check_body(mox_json_span body, mox_err *err)
     return status;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------- */
 
 static mox_status wrong_type(const struct field *f, mox_err *err)
 {
-    static const char *const words[] = {"true or false", "a whole number", "a number", "a string", "an array", "an object"};
+    static const char *const words[] = {"true or false", "a whole number", "a number",
+                                        "a string",      "an array",       "an object"};
     char list[120] = "";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (f->types & (1 << i)) {
@@ -154,7 +157,8 @@ static mox_status read_number(const struct field *f, mox_field_value *v, mox_err
         const mox_json_token t = {.type = MOX_JSON_NUMBER, .text = text, .n = v->raw.n};
         const bool digits = strspn(text, "-0123456789") == v->raw.n;
         if (!digits) return wrong_type(f, err);
-        if (!mox_json_token_int(&t, &v->number)) v->real = (double)INFINITY; /* too large: out of every range */
+        if (!mox_json_token_int(&t, &v->number))
+            v->real = (double)INFINITY; /* too large: out of every range */
     }
     v->type = f->types & IS_REAL ? IS_REAL : IS_INT;
     if (v->real >= f->low && v->real <= f->high) return MOX_OK;
@@ -167,7 +171,11 @@ static mox_status read_value(const struct field *f, mox_field_value *v, mox_err 
     if (c == 'n') return MOX_OK; /* null */
     v->given = true;
     v->on = c == 't';
-    v->type = c == '"' ? IS_STRING : c == '[' ? IS_ARRAY : c == '{' ? IS_OBJECT : c == 't' || c == 'f' ? IS_BOOL : 0;
+    v->type = c == '"'               ? IS_STRING
+              : c == '['             ? IS_ARRAY
+              : c == '{'             ? IS_OBJECT
+              : c == 't' || c == 'f' ? IS_BOOL
+                                     : 0;
     if (v->type == 0 && (f->types & (IS_INT | IS_REAL))) return read_number(f, v, err);
     return v->type & f->types ? MOX_OK : wrong_type(f, err);
 }

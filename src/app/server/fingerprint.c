@@ -53,13 +53,15 @@ static mox_status add_config(mox_sha256 *s, const char *dir, mox_err *err)
     return status;
 }
 
-mox_status mox_fingerprint(const char *dir, const mox_context_opts *opts, const char *isa, char out[MOX_SHA256_HEX + 1], mox_err *err)
+mox_status mox_fingerprint(const char *dir, const mox_context_opts *opts, const char *isa,
+                           char out[MOX_SHA256_HEX + 1], mox_err *err)
 {
     mox_sha256 s;
     mox_folder folder;
     char how[128];
-    (void)snprintf(how, sizeof how, "moxie %s, kernels %s%s%s%s", mox_version(), isa, opts->exact ? ", exact" : "",
-                   opts->fast ? ", fast" : "", opts->deterministic ? ", deterministic" : "");
+    (void)snprintf(how, sizeof how, "moxie %s, kernels %s%s%s%s", mox_version(), isa,
+                   opts->exact ? ", exact" : "", opts->fast ? ", fast" : "",
+                   opts->deterministic ? ", deterministic" : "");
     mox_sha256_init(&s);
     add_text(&s, how);
     MOX_TRY(add_config(&s, dir, err));
@@ -68,7 +70,8 @@ mox_status mox_fingerprint(const char *dir, const mox_context_opts *opts, const 
     for (size_t i = 0; i < folder.n && status == MOX_OK; i++) {
         const size_t n = strlen(folder.names[i]);
         static const char ending[] = ".safetensors";
-        const bool weights = n >= sizeof ending - 1 && strcmp(folder.names[i] + n - (sizeof ending - 1), ending) == 0;
+        const bool weights =
+            n >= sizeof ending - 1 && strcmp(folder.names[i] + n - (sizeof ending - 1), ending) == 0;
         if (weights) status = add_file(&s, dir, folder.names[i], err);
     }
     mox_folder_deinit(&folder);

@@ -49,12 +49,13 @@ void mox_http_release(mox_http_call *c)
     mox_free(c);
 }
 
-static mox_http_call *create_call(mox_http *h, struct MHD_Connection *connection, const char *method, const char *path,
-                                  const char *version)
+static mox_http_call *create_call(mox_http *h, struct MHD_Connection *connection, const char *method,
+                                  const char *path, const char *version)
 {
     mox_http_call *c = mox_alloc_array(1, sizeof *c);
     if (!c) return NULL;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     *c = (mox_http_call){.http = h, .connection = connection, .conn = info ? info->socket_context : NULL,
                          .started = mox_clock_now(), .method = mox_strdup(method), .path = mox_strdup(path),
                          .http_1_0 = strcmp(version, "HTTP/1.0") == 0, .refs = 1};
@@ -139,7 +140,7 @@ void mox_http_attach(mox_http_call *c, void *user, void (*gone)(void *user), voi
     tell_gone(c);
 }
 
-/* ---- answers -------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------------- */
 
 void mox_http_set_header(mox_http_call *c, const char *name, const char *value)
 {
@@ -256,11 +257,14 @@ static void free_body(void *body) { mox_free(body); }
 static struct MHD_Response *make_response(mox_http_call *c)
 {
     if (c->streaming) {
-        struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, read_stream, c, release_reader);
+        struct MHD_Response *r =
+            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, read_stream, c, release_reader);
         if (r) mox_http_keep(c);
         return r;
     }
-    if (c->fixed) return MHD_create_response_from_buffer(c->n_fixed, (void *)(uintptr_t)c->fixed, MHD_RESPMEM_PERSISTENT);
+    if (c->fixed)
+        return MHD_create_response_from_buffer(c->n_fixed, (void *)(uintptr_t)c->fixed,
+                                               MHD_RESPMEM_PERSISTENT);
     const size_t n = c->out.w.n;
     if (n == 0) return MHD_create_response_from_buffer(0, (void *)(uintptr_t)"", MHD_RESPMEM_PERSISTENT);
     char *bytes = mox_writer_take(&c->out.w);
@@ -276,15 +280,16 @@ static enum MHD_Result queue_answer(mox_http_call *c, struct MHD_Connection *con
     if (!r) return MHD_NO;
     enum MHD_Result ok = MHD_YES;
     if (c->type) ok &= MHD_add_response_header(r, "Content-Type", c->type);
-    for (int i = 0; i < c->n_headers; i++) ok &= MHD_add_response_header(r, c->headers[i].name, c->headers[i].value);
+    for (int i = 0; i < c->n_headers; i++)
+        ok &= MHD_add_response_header(r, c->headers[i].name, c->headers[i].value);
     ok &= MHD_add_response_header(r, "X-Request-Id", c->id);
-    if (c->close) ok &= MHD_add_response_header(r, "Connection", "close");
+    if (c->close || atomic_load(&c->http->quiet)) ok &= MHD_add_response_header(r, "Connection", "close");
     if (ok == MHD_YES) ok = MHD_queue_response(connection, (unsigned)c->status, r);
     MHD_destroy_response(r);
     return ok;
 }
 
-/* ---- headers -------------------------------------------------------------------------------------- */
+/* ---- headers ------------------------------------------------------------------------------------- */
 
 typedef struct header_survey {
     const char *name, *value; /* wanted, and the last that was found */
@@ -298,7 +303,9 @@ static bool is_token(const char *name)
     static const char others[] = "!#$%&'*+-.^_`|~";
     if (!*name) return false;
     for (const char *p = name; *p; p++)
-        if (!((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || strchr(others, *p))) return false;
+        if (!((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+              strchr(others, *p)))
+            return false;
     return true;
 }
 
@@ -338,7 +345,8 @@ static const char *framing_problem(mox_http_call *c, const char *version, int64_
     const header_survey sizes = survey(c, "Content-Length"), codings = survey(c, "Transfer-Encoding");
     *status = 400;
     *length = 0;
-    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) return "the protocol must be HTTP/1.1";
+    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
+        return "the protocol must be HTTP/1.1";
     if (sizes.bytes > HEADERS_MAX) {
         *status = 431;
         return "the headers are longer than 32768 bytes";
@@ -355,13 +363,15 @@ static const char *framing_problem(mox_http_call *c, const char *version, int64_
                                                          : NULL;
     }
     if (!sizes.n) return NULL;
-    if (!*sizes.value || strspn(sizes.value, "0123456789") != strlen(sizes.value)) return "Content-Length is no number";
+    if (!*sizes.value || strspn(sizes.value, "0123456789") != strlen(sizes.value))
+        return "Content-Length is no number";
     *length = strlen(sizes.value) > 15 ? INT64_MAX : 0;
     for (const char *p = sizes.value; *length != INT64_MAX && *p; p++) *length = *length * 10 + (*p - '0');
     return NULL;
 }
 
-static enum MHD_Result refuse_now(mox_http_call *c, struct MHD_Connection *connection, int status, const char *sentence)
+static enum MHD_Result refuse_now(mox_http_call *c, struct MHD_Connection *connection, int status,
+                                  const char *sentence)
 {
     if (sentence) c->http->opts.refuse(c->http->opts.user, c, status, sentence);
     c->close = true;
@@ -378,8 +388,8 @@ static void set_state(mox_http_call *c, conn_state state)
     pthread_mutex_unlock(&c->http->lock);
 }
 
-static enum MHD_Result take_headers(mox_http *h, struct MHD_Connection *connection, const char *path, const char *method,
-                                    const char *version, void **con_cls)
+static enum MHD_Result take_headers(mox_http *h, struct MHD_Connection *connection, const char *path,
+                                    const char *method, const char *version, void **con_cls)
 {
     mox_http_call *c = create_call(h, connection, method, path, version);
     if (!c) return MHD_NO;
@@ -397,7 +407,8 @@ static enum MHD_Result take_headers(mox_http *h, struct MHD_Connection *connecti
     }
     const bool wants_body = strcmp(method, "POST") == 0;
     if (where != MOX_HTTP_ANSWERED && wants_body && length == 0 && survey(c, "Content-Length").n == 0)
-        return refuse_now(c, connection, 411, "the body's length must be given, by Content-Length or by chunks");
+        return refuse_now(c, connection, 411,
+                          "the body's length must be given, by Content-Length or by chunks");
     if (where != MOX_HTTP_ANSWERED && !wants_body && length != 0)
         return refuse_now(c, connection, 400, "a body is only for POST");
     c->refused = where == MOX_HTTP_ANSWERED;
@@ -405,7 +416,7 @@ static enum MHD_Result take_headers(mox_http *h, struct MHD_Connection *connecti
     return MHD_YES;
 }
 
-/* ---- bodies ----------------------------------------------------------------------------------------- */
+/* ---- bodies -------------------------------------------------------------------------------------- */
 
 static enum MHD_Result take_body(mox_http_call *c, const char *bytes, size_t *n)
 {
@@ -444,6 +455,7 @@ static enum MHD_Result begin_handling(mox_http_call *c, struct MHD_Connection *c
 {
     mox_http *h = c->http;
     if (c->here) {
+        if (mox_http_delay(c)) return MHD_YES;
         h->opts.handle(h->opts.user, c);
         return queue_answer(c, connection);
     }
@@ -453,13 +465,15 @@ static enum MHD_Result begin_handling(mox_http_call *c, struct MHD_Connection *c
     MHD_suspend_connection(connection);
     pthread_mutex_unlock(&c->lock);
     mox_http_watch(h, c);
-    if (atomic_load(&h->stopping)) mox_http_lose(c); /* whoever stops may have looked for calls before it was there */
+    if (atomic_load(&h->stopping))
+        mox_http_lose(c); /* whoever stops may have looked for calls before it was there */
     else push_work(h, c);
     return MHD_YES;
 }
 
-static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *path, const char *method,
-                                  const char *version, const char *upload, size_t *n, void **con_cls)
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *path,
+                                  const char *method, const char *version, const char *upload, size_t *n,
+                                  void **con_cls)
 {
     mox_http_call *c = *con_cls;
     if (!c) return take_headers(cls, connection, path, method, version, con_cls);
@@ -468,13 +482,15 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     const bool answered = c->answered, gone = c->gone;
     pthread_mutex_unlock(&c->lock);
     if (gone) return MHD_NO;
+    if (c->refused && mox_http_delay(c)) return MHD_YES;
     if (answered) return queue_answer(c, connection);
     return begin_handling(c, connection);
 }
 
-/* ---- the end of calls and connections ---------------------------------------------------------------- */
+/* ---- the end of calls and connections ------------------------------------------------------------ */
 
-static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls, enum MHD_RequestTerminationCode why)
+static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+                         enum MHD_RequestTerminationCode why)
 {
     (void)connection;
     mox_http *h = cls;
@@ -498,16 +514,21 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     mox_http_release(c);
 }
 
-static void on_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode what)
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
 {
     mox_http *h = cls;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         mox_http_conn *conn = mox_alloc_array(1, sizeof *conn);
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         *context = conn;
         if (!conn) return;
         pthread_mutex_lock(&h->lock);
-        *conn = (mox_http_conn){.next = h->conns, .serial = ++h->serial, .fd = info ? info->connect_fd : -1, .first = true,
+        *conn = (mox_http_conn){.next = h->conns,
+                                .serial = ++h->serial,
+                                .fd = info ? info->connect_fd : -1,
+                                .first = true,
                                 .since = mox_clock_now()};
         if (h->conns) h->conns->before = conn;
         h->conns = conn;
@@ -532,7 +553,7 @@ static size_t leave_escapes(void *cls, struct MHD_Connection *connection, char *
     return strlen(text);
 }
 
-/* ---- workers ------------------------------------------------------------------------------------------- */
+/* ---- workers ------------------------------------------------------------------------------------- */
 
 static void *work(void *user)
 {
@@ -570,12 +591,13 @@ static mox_status start_workers(mox_http *h, mox_err *err)
     return h->n_workers > 0 ? MOX_OK : mox_fail(err, MOX_E_MEMORY, "the server could not start a thread");
 }
 
-/* ---- the server ------------------------------------------------------------------------------------------ */
+/* ---- the server ---------------------------------------------------------------------------------- */
 
 static unsigned connection_limit(void)
 {
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= CONNECTIONS + SPARE_FILES) return CONNECTIONS;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= CONNECTIONS + SPARE_FILES)
+        return CONNECTIONS;
     return files.rlim_cur > SPARE_FILES + 4 ? (unsigned)files.rlim_cur - SPARE_FILES : 4;
 }
 
@@ -583,16 +605,14 @@ static mox_status start_daemon(mox_http *h, mox_err *err)
 {
     const unsigned limit = connection_limit();
     /* poll, because its edge-triggered epoll overlooks a hang-up that comes together with data */
-    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
-                                 MHD_OPTION_LISTEN_SOCKET, h->opts.listener,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-                                 MHD_OPTION_CONNECTION_LIMIT, limit,
-                                 MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)(limit < PER_ADDRESS ? limit : PER_ADDRESS),
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-                                 MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                                 MHD_OPTION_UNESCAPE_CALLBACK, leave_escapes, NULL,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(
+        MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+        MHD_OPTION_LISTEN_SOCKET, h->opts.listener, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
+        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)(limit < PER_ADDRESS ? limit : PER_ADDRESS), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_S, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, leave_escapes, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+        MHD_OPTION_END);
     return h->daemon ? MOX_OK : mox_fail(err, MOX_E_IO, "the HTTP server could not be started");
 }
 
@@ -602,7 +622,7 @@ mox_status mox_http_start(mox_http **out, const mox_http_opts *opts, mox_err *er
     mox_http *h = mox_alloc_array(1, sizeof *h);
     if (!h) return mox_fail_memory(err, sizeof *h, "the server");
     h->opts = *opts;
-    h->epoll = h->waker = -1;
+    h->epoll = h->waker = h->timer = -1;
     pthread_mutex_init(&h->lock, NULL);
     pthread_mutex_init(&h->queue_lock, NULL);
     pthread_cond_init(&h->queue_filled, NULL);
@@ -621,6 +641,7 @@ mox_status mox_http_start(mox_http **out, const mox_http_opts *opts, mox_err *er
 
 void mox_http_quiesce(mox_http *h)
 {
+    atomic_store(&h->quiet, true);
     const MHD_socket listener = MHD_quiesce_daemon(h->daemon);
     if (listener != MHD_INVALID_SOCKET) (void)close(listener);
 }
@@ -673,6 +694,7 @@ void mox_http_stop(mox_http **http)
     if (!h) return;
     atomic_store(&h->stopping, true);
     stop_workers(h);
+    mox_http_end_delays(h);
     lose_everybody(h);
     if (h->daemon) MHD_stop_daemon(h->daemon);
     mox_http_watch_stop(h);

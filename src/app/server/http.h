@@ -46,7 +46,7 @@ typedef struct mox_http_opts {
 } mox_http_opts;
 
 mox_status mox_http_start(mox_http **out, const mox_http_opts *opts, mox_err *err);
-/* No new connections. */
+/* No new connections, and each there is ends with its next answer. */
 void mox_http_quiesce(mox_http *h);
 /* Waits until no call is under way; false when it takes longer. */
 bool mox_http_wait(mox_http *h, double timeout_s);

@@ -40,12 +40,17 @@ struct mox_http {
     mox_http_conn *conns;
     uint64_t serial;
     int n_busy;
+    atomic_bool quiet; /* connections end with their next answer */
     atomic_bool stopping;
     atomic_llong body_bytes; /* that all calls hold */
 
+    mox_http_call *first_late, *last_late; /* calls that wait for their turn, by next; counted */
+    double window;                         /* of quick answers: since when */
+    int n_quick;                           /* in it */
+
     pthread_t watcher;
     bool watching;
-    int epoll, waker; /* descriptors */
+    int epoll, waker, timer; /* descriptors */
 
     pthread_mutex_t queue_lock;
     pthread_cond_t queue_filled;
@@ -58,7 +63,7 @@ struct mox_http {
 struct mox_http_call {
     mox_http *http;
     atomic_int refs;
-    mox_http_call *next; /* in the queue of the workers */
+    mox_http_call *next; /* in the queue of the workers, or among the late */
     char id[MOX_HTTP_ID];
     char *method, *path;
     const void *route;
@@ -69,6 +74,7 @@ struct mox_http_call {
     bool close;   /* the connection does not go on */
     bool http_1_0;
     bool here;    /* handled on the network thread */
+    bool late;    /* it had to wait for its turn */
 
     void *user;
     void (*on_gone)(void *user), (*on_release)(void *user);
@@ -99,6 +105,12 @@ void mox_http_watch_stop(mox_http *h);
 /* From now on the connection of the call is watched; and no longer. */
 void mox_http_watch(mox_http *h, mox_http_call *c);
 void mox_http_unwatch(mox_http *h, mox_http_conn *conn);
+
+/* On the network thread, before a quick answer: true when there were so many of late that this one waits
+ * for its turn; it is asked for again then, once. */
+bool mox_http_delay(mox_http_call *c);
+/* All that wait have their turn.  With h->stopping set nobody waits any more. */
+void mox_http_end_delays(mox_http *h);
 
 /* The client is gone, or as good as: the call is let go of, and its owner told. */
 void mox_http_lose(mox_http_call *c);

@@ -17,8 +17,10 @@ enum { BACKLOG = 511 };
 
 static bool is_loopback(const struct sockaddr *a)
 {
-    if (a->sa_family == AF_INET) return (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
-    if (a->sa_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr) != 0;
+    if (a->sa_family == AF_INET)
+        return (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
+    if (a->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr) != 0;
     return false;
 }
 
@@ -28,10 +30,12 @@ static void describe(mox_listener *l)
     socklen_t n = sizeof a;
     char port[16];
     if (getsockname(l->fd, (struct sockaddr *)&a, &n) != 0 ||
-        getnameinfo((struct sockaddr *)&a, n, l->host, sizeof l->host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        getnameinfo((struct sockaddr *)&a, n, l->host, sizeof l->host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return;
     l->loopback = is_loopback((struct sockaddr *)&a);
-    (void)snprintf(l->address, sizeof l->address, a.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", l->host, port);
+    (void)snprintf(l->address, sizeof l->address, a.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", l->host,
+                   port);
 }
 
 static int try_address(const struct addrinfo *a)
@@ -85,10 +89,12 @@ mox_status mox_listen_unix(mox_listener *l, const char *path, mox_err *err)
     struct stat st;
     *l = (mox_listener){.fd = -1, .loopback = true};
     if (strlen(path) >= sizeof a.sun_path)
-        return mox_fail(err, MOX_E_ARG, "--unix-socket: the path has %zu bytes, and the system takes %zu", strlen(path), sizeof a.sun_path - 1);
+        return mox_fail(err, MOX_E_ARG, "--unix-socket: the path has %zu bytes, and the system takes %zu",
+                        strlen(path), sizeof a.sun_path - 1);
     memcpy(a.sun_path, path, strlen(path));
     if (lstat(path, &st) == 0) {
-        if (!S_ISSOCK(st.st_mode)) return mox_fail(err, MOX_E_IO, "%s is there already and is no socket; choose another path", path);
+        if (!S_ISSOCK(st.st_mode))
+            return mox_fail(err, MOX_E_IO, "%s is there already and is no socket; choose another path", path);
         if (is_alive(&a)) return mox_fail(err, MOX_E_IO, "%s: another server answers there", path);
         (void)unlink(path);
     }

@@ -1,11 +1,14 @@
-/* app/server/log.c -- see log.h.  A line is one write, so that lines of several threads do not
- * mix; a line that cannot be written is lost, and nothing else. */
+/* app/server/log.c -- see log.h.  A line is one write, so that lines of several threads do not mix.
+ *
+ * I1  a line has at most PIPE_BUF bytes, and a pipe that poll finds ready takes as many without waiting. */
 #include "app/server/log.h"
 
 #include "app/cli/message.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -41,17 +44,7 @@ void mox_log_close(mox_log *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-static void write_line(mox_log *l, mox_put *p)
-{
-    mox_put_raw(p, "\n", 1);
-    pthread_mutex_lock(&l->lock);
-    if (mox_put_ok(p) && l->fd >= 0) {
-        const ssize_t n = write(l->fd, mox_writer_text(&p->w), p->w.n);
-        (void)n;
-    }
-    pthread_mutex_unlock(&l->lock);
-    mox_put_deinit(p);
-}
+/* ---- lines ---- */
 
 static void put_time(mox_log *l, mox_put *p)
 {
@@ -67,7 +60,7 @@ static void put_time(mox_log *l, mox_put *p)
 
 static void put_word(mox_log *l, mox_put *p, const char *key, const char *value)
 {
-    char word[200];
+    char word[480];
     if (!value || !*value) return;
     (void)snprintf(word, sizeof word, "%s", value);
     mox_cli_make_harmless(word);
@@ -84,6 +77,53 @@ static void put_number(mox_log *l, mox_put *p, const char *key, int64_t value)
 static void put_seconds(mox_log *l, mox_put *p, const char *key, double value)
 {
     mox_putf(p, l->json ? ",\"%s\":%.4f" : " %s=%.4f", key, value);
+}
+
+/* Under the lock: whether all of the line went out. */
+static bool write_now(mox_log *l, const mox_put *p)
+{
+    struct pollfd out = {.fd = l->fd, .events = POLLOUT};
+    if (!mox_put_ok(p) || p->w.n > PIPE_BUF || l->fd < 0) return false; /* I1 */
+    if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT)) return false;
+    return write(l->fd, mox_writer_text(&p->w), p->w.n) == (ssize_t)p->w.n;
+}
+
+static void end_line(mox_log *l, mox_put *p)
+{
+    if (l->json) mox_putf(p, "}");
+    mox_put_raw(p, "\n", 1);
+}
+
+/* Under the lock: says how many lines are missing, where that is new. */
+static bool tell_lost(mox_log *l)
+{
+    if (l->n_told == l->n_lost) return true;
+    mox_put p = {0};
+    put_time(l, &p);
+    put_word(l, &p, "note", "lines are missing here: nobody took them in time");
+    put_number(l, &p, "lines", l->n_lost - l->n_told);
+    end_line(l, &p);
+    const bool told = write_now(l, &p);
+    if (told) l->n_told = l->n_lost;
+    mox_put_deinit(&p);
+    return told;
+}
+
+static void write_line(mox_log *l, mox_put *p)
+{
+    end_line(l, p);
+    pthread_mutex_lock(&l->lock);
+    if (!tell_lost(l) || !write_now(l, p)) l->n_lost++;
+    pthread_mutex_unlock(&l->lock);
+    mox_put_deinit(p);
+}
+
+int64_t mox_log_lost(mox_log *l)
+{
+    pthread_mutex_lock(&l->lock);
+    const int64_t n = l->n_lost;
+    pthread_mutex_unlock(&l->lock);
+    return n;
 }
 
 void mox_log_request(mox_log *l, const mox_log_entry *e)
@@ -108,7 +148,6 @@ void mox_log_request(mox_log *l, const mox_log_entry *e)
         put_word(l, &p, "reuse", e->reuse);
         put_word(l, &p, "finish", e->finish);
     }
-    if (l->json) mox_putf(&p, "}");
     write_line(l, &p);
 }
 
@@ -119,6 +158,5 @@ void mox_log_note(mox_log *l, const char *id, const char *sentence)
     put_time(l, &p);
     put_word(l, &p, "id", id);
     put_word(l, &p, "note", sentence);
-    if (l->json) mox_putf(&p, "}");
     write_line(l, &p);
 }

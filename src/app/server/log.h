@@ -1,6 +1,9 @@
 /* app/server/log.h -- one line for each request: when, which, what came of it.
  *
- * Text of key=value pairs, or JSON objects.  Prompts, replies and keys are never in it. */
+ * Text of key=value pairs, or JSON objects.  Prompts, replies and keys are never in it.
+ *
+ * Nobody waits for the log: where a pipe or a terminal does not take a line at once, the line is dropped
+ * and counted, and the next one that is taken comes behind a line with the count. */
 #ifndef MOX_APP_SERVER_LOG_H
 #define MOX_APP_SERVER_LOG_H
 
@@ -13,6 +16,7 @@ typedef struct mox_log {
     const char *path; /* borrowed; NULL: standard error */
     int fd;
     bool json, quiet;
+    int64_t n_lost, n_told; /* lines that were dropped; of them those that a line told of */
 } mox_log;
 
 typedef struct mox_log_entry {
@@ -30,6 +34,7 @@ void mox_log_reopen(mox_log *l);
 void mox_log_close(mox_log *l);
 
 void mox_log_request(mox_log *l, const mox_log_entry *e);
+int64_t mox_log_lost(mox_log *l); /* lines, so far */
 /* A sentence about the server, or about a request (id may be NULL). */
 void mox_log_note(mox_log *l, const char *id, const char *sentence);
 

@@ -11,12 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double bounds[MOX_TIME_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+static const double bounds[MOX_TIME_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                                0.5,   1,      2.5,   5,    10,    30,   60,  300};
 
 static const struct {
     const char *name, *help;
 } times[MOX_TIME_KINDS] = {
-    [MOX_TIME_TO_FIRST_TOKEN] = {"time_to_first_token_seconds", "from a request's headers to its first token"},
+    [MOX_TIME_TO_FIRST_TOKEN] = {"time_to_first_token_seconds",
+                                 "from a request's headers to its first token"},
     [MOX_TIME_BETWEEN_TOKENS] = {"inter_token_latency_seconds", "between two tokens of a reply"},
     [MOX_TIME_REQUEST] = {"e2e_request_latency_seconds", "from a request's headers to the end of its answer"},
     [MOX_TIME_QUEUED] = {"request_queue_time_seconds", "in the queue"},
@@ -58,7 +60,7 @@ void mox_metrics_count(mox_metrics *m, int status, const char *finish)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* ---- the text ------------------------------------------------------------------------------------------ */
+/* ---- the text ------------------------------------------------------------------------------------ */
 
 static void put_help(mox_put *p, const char *name, const char *type, const char *help)
 {
@@ -85,22 +87,29 @@ static void put_scheduler(mox_put *p, mox_server *s)
     put_gauge(p, "num_requests_waiting", "requests in the queue now", t.n_waiting);
     put_gauge(p, "num_slots", "requests that can run at once", s->n_slots);
     put_counter(p, "prompt_tokens_total", "tokens of prompts, reused ones included", (double)t.prompt_tokens);
-    put_counter(p, "prompt_tokens_reused_total", "tokens of prompts that did not have to be computed", (double)t.reused_tokens);
+    put_counter(p, "prompt_tokens_reused_total", "tokens of prompts that did not have to be computed",
+                (double)t.reused_tokens);
     put_counter(p, "generation_tokens_total", "tokens of replies", (double)t.reply_tokens);
-    put_counter(p, "cancelled_tokens_total", "tokens computed in vain for requests that were cancelled", (double)t.cancelled_tokens);
-    put_counter(p, "requests_rejected_total", "requests that the scheduler did not take", (double)t.n_refused);
+    put_counter(p, "cancelled_tokens_total", "tokens computed in vain for requests that were cancelled",
+                (double)t.cancelled_tokens);
+    put_counter(p, "requests_rejected_total", "requests that the scheduler did not take",
+                (double)t.n_refused);
     put_counter(p, "steps_total", "steps of the model", (double)t.steps);
     put_counter(p, "step_tokens_total", "tokens in them", (double)t.step_tokens);
     put_counter(p, "prefill_seconds_total", "time of steps with tokens of prompts", t.prefill_s);
     put_counter(p, "decode_seconds_total", "time of steps without", t.decode_s);
-    put_gauge(p, "prefix_cache_bytes", "memory of what finished requests left behind", (double)t.prefix_bytes);
+    put_gauge(p, "prefix_cache_bytes", "memory of what finished requests left behind",
+              (double)t.prefix_bytes);
     put_gauge(p, "prefix_cache_bytes_max", "the most that it may be", (double)t.prefix_bytes_max);
     put_gauge(p, "prefix_cache_entries", "beginnings of prompts that are kept", (double)t.n_prefixes);
     put_gauge(p, "context_bytes", "memory that was reserved for contexts", (double)t.context_bytes);
-    put_counter(p, "expert_cache_hits_total", "experts that were in memory when they were asked for", (double)t.experts.hits);
+    put_counter(p, "expert_cache_hits_total", "experts that were in memory when they were asked for",
+                (double)t.experts.hits);
     put_counter(p, "expert_cache_misses_total", "experts that had to be read", (double)t.experts.misses);
-    put_counter(p, "expert_cache_bytes_read_total", "bytes of experts read from disk", (double)t.experts.bytes_read);
-    put_counter(p, "expert_cache_read_seconds_total", "time in which nothing could be computed until a read ended", t.experts.wait_s);
+    put_counter(p, "expert_cache_bytes_read_total", "bytes of experts read from disk",
+                (double)t.experts.bytes_read);
+    put_counter(p, "expert_cache_read_seconds_total",
+                "time in which nothing could be computed until a read ended", t.experts.wait_s);
 }
 
 static void put_histograms(mox_put *p, const mox_metrics *m)
@@ -112,8 +121,9 @@ static void put_histograms(mox_put *p, const mox_metrics *m)
             sum += m->times[k].buckets[i];
             mox_putf(p, "moxie_%s_bucket{le=\"%g\"} %lld\n", times[k].name, bounds[i], (long long)sum);
         }
-        mox_putf(p, "moxie_%s_bucket{le=\"+Inf\"} %lld\nmoxie_%s_sum %.9g\nmoxie_%s_count %lld\n", times[k].name,
-                 (long long)m->times[k].n, times[k].name, m->times[k].sum, times[k].name, (long long)m->times[k].n);
+        mox_putf(p, "moxie_%s_bucket{le=\"+Inf\"} %lld\nmoxie_%s_sum %.9g\nmoxie_%s_count %lld\n",
+                 times[k].name, (long long)m->times[k].n, times[k].name, m->times[k].sum, times[k].name,
+                 (long long)m->times[k].n);
     }
 }
 
@@ -122,13 +132,20 @@ static void put_counts(mox_put *p, const mox_metrics *m)
     const struct {
         const char *word;
         int64_t n;
-    } ends[] = {{"stop", m->stops}, {"length", m->lengths}, {"tool_calls", m->calls}, {"cancelled", m->cancelled}, {"error", m->failed}};
+    } ends[] = {{"stop", m->stops},
+                {"length", m->lengths},
+                {"tool_calls", m->calls},
+                {"cancelled", m->cancelled},
+                {"error", m->failed}};
     put_help(p, "requests_finished_total", "counter", "replies by how they ended");
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        mox_putf(p, "moxie_requests_finished_total{reason=\"%s\"} %lld\n", ends[i].word, (long long)ends[i].n);
-    put_help(p, "http_requests_total", "counter", "requests of HTTP by the status of the answer; 0: the client left before one");
+        mox_putf(p, "moxie_requests_finished_total{reason=\"%s\"} %lld\n", ends[i].word,
+                 (long long)ends[i].n);
+    put_help(p, "http_requests_total", "counter",
+             "requests of HTTP by the status of the answer; 0: the client left before one");
     for (int i = 0; i < MOX_STATUS_KINDS; i++)
-        if (m->by_status[i] > 0) mox_putf(p, "moxie_http_requests_total{status=\"%d\"} %lld\n", i, (long long)m->by_status[i]);
+        if (m->by_status[i] > 0)
+            mox_putf(p, "moxie_http_requests_total{status=\"%d\"} %lld\n", i, (long long)m->by_status[i]);
 }
 
 static int64_t count_files(void)
@@ -145,10 +162,13 @@ static void put_process(mox_put *p)
 {
     char text[256];
     long long pages = 0, resident = 0;
-    if (mox_file_peek("/proc/self/statm", text, sizeof text)) (void)sscanf(text, "%lld %lld", &pages, &resident);
-    mox_putf(p, "# HELP process_resident_memory_bytes memory of the process, mapped files included\n"
-                "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %lld\n"
-                "# HELP process_open_fds open file descriptors\n# TYPE process_open_fds gauge\nprocess_open_fds %lld\n",
+    if (mox_file_peek("/proc/self/statm", text, sizeof text))
+        (void)sscanf(text, "%lld %lld", &pages, &resident);
+    mox_putf(p,
+             "# HELP process_resident_memory_bytes memory of the process, mapped files included\n"
+             "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %lld\n"
+             "# HELP process_open_fds open file descriptors\n# TYPE process_open_fds gauge\n"
+             "process_open_fds %lld\n",
              resident * sysconf(_SC_PAGESIZE), (long long)count_files());
 }
 
@@ -161,6 +181,8 @@ void mox_handle_metrics(mox_server *s, mox_http_call *c)
     pthread_mutex_unlock(&s->metrics.lock);
     put_histograms(&p, &m);
     put_counts(&p, &m);
+    put_counter(&p, "log_lines_lost_total", "lines of the log that nobody took in time",
+                (double)mox_log_lost(&s->log));
     put_process(&p);
     mox_http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &p);
 }

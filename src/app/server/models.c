@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the model ------------------------------------------------------------------------------------------ */
+/* ---- the model ----------------------------------------------------------------------------------- */
 
 static void put_model(mox_put *p, const mox_server *s)
 {
@@ -16,13 +16,17 @@ static void put_model(mox_put *p, const mox_server *s)
     mox_model_inspect(s->session.model, &r);
     mox_putf(p, "{\"id\":");
     mox_put_string(p, s->model_name);
-    mox_putf(p, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moxie\",\"context_length\":%lld,"
-                "\"max_model_len\":%lld,\"meta\":{\"n_ctx\":%lld,\"n_ctx_train\":%lld,\"n_vocab\":%lld,\"n_params\":%lld,\"size\":%lld,\"family\":",
-             (long long)s->created, (long long)s->n_ctx, (long long)s->n_ctx, (long long)s->n_ctx, (long long)r.n_ctx_max,
-             (long long)r.n_vocab, (long long)r.params_total, (long long)r.bytes_total);
+    mox_putf(p,
+             ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moxie\",\"context_length\":%lld,"
+             "\"max_model_len\":%lld,\"meta\":{\"n_ctx\":%lld,\"n_ctx_train\":%lld,\"n_vocab\":%lld,"
+             "\"n_params\":%lld,\"size\":%lld,\"family\":",
+             (long long)s->created, (long long)s->n_ctx, (long long)s->n_ctx, (long long)s->n_ctx,
+             (long long)r.n_ctx_max, (long long)r.n_vocab, (long long)r.params_total,
+             (long long)r.bytes_total);
     mox_put_string(p, r.family);
-    mox_putf(p, "},\"supported_parameters\":[\"temperature\",\"top_p\",\"top_k\",\"min_p\",\"max_tokens\",\"stop\",\"seed\",\"n\","
-                "\"presence_penalty\",\"frequency_penalty\",\"repetition_penalty\",\"logprobs\",\"top_logprobs\"");
+    mox_putf(p, "},\"supported_parameters\":[\"temperature\",\"top_p\",\"top_k\",\"min_p\",\"max_tokens\","
+                "\"stop\",\"seed\",\"n\",\"presence_penalty\",\"frequency_penalty\",\"repetition_penalty\","
+                "\"logit_bias\",\"logprobs\",\"top_logprobs\"");
     if (s->session.chat) mox_putf(p, ",\"tools\",\"tool_choice\",\"reasoning_effort\"");
     mox_putf(p, "]}");
 }
@@ -63,7 +67,8 @@ void mox_handle_model(mox_server *s, mox_http_call *c)
 {
     mox_put p = {0};
     if (!spells(mox_http_path(c) + strlen("/v1/models/"), s->model_name)) {
-        const mox_problem problem = mox_problem_make(404, "model_not_found", "this server has one model, %s", s->model_name);
+        const mox_problem problem =
+            mox_problem_make(404, "model_not_found", "this server has one model, %s", s->model_name);
         mox_problem_answer(&problem, MOX_VENDOR_OPENAI, c);
         return;
     }
@@ -71,7 +76,7 @@ void mox_handle_model(mox_server *s, mox_http_call *c)
     mox_http_answer(c, 200, "application/json", &p);
 }
 
-/* ---- how it goes ------------------------------------------------------------------------------------------ */
+/* ---- how it goes --------------------------------------------------------------------------------- */
 
 void mox_handle_health(mox_server *s, mox_http_call *c)
 {
@@ -88,11 +93,13 @@ void mox_handle_props(mox_server *s, mox_http_call *c)
     if (s->session.chat) mox_chat_get_info(s->session.chat, &info);
     mox_putf(&p, "{\"version\":\"%s\",\"model\":", mox_version());
     mox_put_string(&p, s->model_name);
-    mox_putf(&p, ",\"n_ctx\":%lld,\"total_slots\":%d,\"chat_template_source\":", (long long)s->n_ctx, (int)s->n_slots);
+    mox_putf(&p, ",\"n_ctx\":%lld,\"total_slots\":%d,\"chat_template_source\":", (long long)s->n_ctx,
+             (int)s->n_slots);
     mox_put_string(&p, info.source);
     mox_putf(&p, ",\"tool_call_format\":");
     mox_put_string(&p, info.call_format);
-    mox_putf(&p, ",\"thinks\":%s,\"default_generation_settings\":{\"temperature\":", info.thinks ? "true" : "false");
+    mox_putf(&p, ",\"thinks\":%s,\"default_generation_settings\":{\"temperature\":",
+             info.thinks ? "true" : "false");
     mox_put_real(&p, (double)d->temperature);
     mox_putf(&p, ",\"top_k\":%d,\"top_p\":", (int)d->top_k);
     mox_put_real(&p, (double)d->top_p);
@@ -112,16 +119,18 @@ void mox_handle_slots(mox_server *s, mox_http_call *c)
     if (!slots) p.failed = true;
     mox_putf(&p, "[");
     for (int32_t i = 0; i < n && i < s->n_slots; i++)
-        mox_putf(&p, "%s{\"id\":%d,\"n_ctx\":%lld,\"is_processing\":%s,\"request\":%llu,\"n_prompt_tokens\":%lld,"
-                     "\"n_prompt_tokens_reused\":%lld,\"n_prompt_tokens_processed\":%lld,\"n_decoded\":%lld}",
-                 i > 0 ? "," : "", (int)i, (long long)s->n_ctx, slots[i].id ? "true" : "false", (unsigned long long)slots[i].id,
-                 (long long)slots[i].n_prompt, (long long)slots[i].n_reused, (long long)slots[i].n_prefilled, (long long)slots[i].n_reply);
+        mox_putf(&p,
+                 "%s{\"id\":%d,\"n_ctx\":%lld,\"is_processing\":%s,\"request\":%llu,\"n_prompt_tokens\":%lld,"
+                 "\"n_prompt_tokens_reused\":%lld,\"n_prompt_tokens_processed\":%lld,\"n_decoded\":%lld}",
+                 i > 0 ? "," : "", (int)i, (long long)s->n_ctx, slots[i].id ? "true" : "false",
+                 (unsigned long long)slots[i].id, (long long)slots[i].n_prompt, (long long)slots[i].n_reused,
+                 (long long)slots[i].n_prefilled, (long long)slots[i].n_reply);
     mox_putf(&p, "]");
     mox_free(slots);
     mox_http_answer(c, 200, "application/json", &p);
 }
 
-/* ---- text and tokens ---------------------------------------------------------------------------------------- */
+/* ---- text and tokens ----------------------------------------------------------------------------- */
 
 static void refuse(mox_http_call *c, const mox_err *err)
 {
@@ -154,9 +163,12 @@ static mox_status tokenize(const mox_server *s, mox_http_call *c, mox_put *p, mo
     MOX_TRY(read_body(c, API_TOKENIZE, &f, err));
     if (!f.v[FIELD_CONTENT].given) return mox_fail(err, MOX_E_ARG, "content is missing");
     MOX_TRY(mox_json_get_string(f.v[FIELD_CONTENT].raw, "content", &text, &n, err));
-    const unsigned flags = mox_field_on(&f, FIELD_PARSE_SPECIAL, true) ? MOX_ENCODE_SPECIAL : MOX_ENCODE_PLAIN;
+    const unsigned flags =
+        mox_field_on(&f, FIELD_PARSE_SPECIAL, true) ? MOX_ENCODE_SPECIAL : MOX_ENCODE_PLAIN;
     mox_status status = MOX_OK;
-    if (mox_field_on(&f, FIELD_ADD_SPECIAL, false)) status = mox_cli_session_begin(&s->session, &tokens) == 0 ? MOX_OK : mox_fail_memory(err, 4, "a token");
+    if (mox_field_on(&f, FIELD_ADD_SPECIAL, false))
+        status =
+            mox_cli_session_begin(&s->session, &tokens) == 0 ? MOX_OK : mox_fail_memory(err, 4, "a token");
     if (status == MOX_OK) status = mox_tokenizer_encode(s->session.tokenizer, text, n, flags, &tokens, err);
     mox_putf(p, "{\"tokens\":[");
     for (int64_t i = 0; status == MOX_OK && i < tokens.n; i++) {
@@ -233,6 +245,8 @@ static mox_status apply_template(const mox_server *s, mox_http_call *c, mox_put 
     mox_status status = mox_ask_read_common(&ask, s, &f, err);
     mox_put_raw(&ask.messages, f.v[FIELD_MESSAGES].raw.text, f.v[FIELD_MESSAGES].raw.n);
     if (f.v[FIELD_TOOLS].given) mox_put_raw(&ask.tools, f.v[FIELD_TOOLS].raw.text, f.v[FIELD_TOOLS].raw.n);
+    if (status == MOX_OK && !(mox_put_ok(&ask.messages) && mox_put_ok(&ask.tools)))
+        status = mox_fail_memory(err, f.v[FIELD_MESSAGES].raw.n, "a request");
     if (status == MOX_OK) status = mox_ask_render(&ask, s, &asked, err);
     if (status == MOX_OK) {
         mox_putf(p, "{\"prompt\":");

@@ -5,16 +5,19 @@
 #include "base/clock.h"
 #include "base/json_fields.h"
 
-/* ---- the request ------------------------------------------------------------------------------------- */
+/* ---- the request --------------------------------------------------------------------------------- */
 
 static mox_status read_logprobs(mox_ask *a, const mox_fields *f, mox_err *err)
 {
-    const mox_field_value *wanted = &f->v[FIELD_LOGPROBS], *top = &f->v[FIELD_TOP_LOGPROBS], *n_probs = &f->v[FIELD_N_PROBS];
-    if (wanted->given && wanted->type != IS_BOOL) return mox_fail(err, MOX_E_ARG, "logprobs must be true or false");
+    const mox_field_value *wanted = &f->v[FIELD_LOGPROBS], *top = &f->v[FIELD_TOP_LOGPROBS],
+                          *n_probs = &f->v[FIELD_N_PROBS];
+    if (wanted->given && wanted->type != IS_BOOL)
+        return mox_fail(err, MOX_E_ARG, "logprobs must be true or false");
     if (n_probs->given && n_probs->number > 0) a->n_logprobs = (int)n_probs->number;
     if (wanted->given && wanted->on && a->n_logprobs < 0) a->n_logprobs = 0;
     if (!top->given) return MOX_OK;
-    if (a->n_logprobs < 0 && top->number > 0) return mox_fail(err, MOX_E_ARG, "top_logprobs needs logprobs to be true");
+    if (a->n_logprobs < 0 && top->number > 0)
+        return mox_fail(err, MOX_E_ARG, "top_logprobs needs logprobs to be true");
     if (a->n_logprobs >= 0) a->n_logprobs = (int)top->number;
     return MOX_OK;
 }
@@ -38,20 +41,23 @@ static mox_status read_chat(mox_answer *answer, const mox_fields *f, mox_err *er
     if (!f->v[FIELD_MESSAGES].given) return mox_fail(err, MOX_E_ARG, "messages is missing");
     mox_put_raw(&a->messages, f->v[FIELD_MESSAGES].raw.text, f->v[FIELD_MESSAGES].raw.n);
     if (f->v[FIELD_TOOLS].given) mox_put_raw(&a->tools, f->v[FIELD_TOOLS].raw.text, f->v[FIELD_TOOLS].raw.n);
-    if (f->v[FIELD_REASONING].given) MOX_TRY(mox_json_fields(f->v[FIELD_REASONING].raw, "reasoning", names, 1, &effort, err));
+    if (f->v[FIELD_REASONING].given)
+        MOX_TRY(mox_json_fields(f->v[FIELD_REASONING].raw, "reasoning", names, 1, &effort, err));
     MOX_TRY(mox_ask_read_effort(a, effort, "reasoning.effort", err));
-    if (f->v[FIELD_REASONING_EFFORT].given) MOX_TRY(mox_ask_read_effort(a, f->v[FIELD_REASONING_EFFORT].raw, "reasoning_effort", err));
+    if (f->v[FIELD_REASONING_EFFORT].given)
+        MOX_TRY(mox_ask_read_effort(a, f->v[FIELD_REASONING_EFFORT].raw, "reasoning_effort", err));
     if (f->v[FIELD_THINKING].given) MOX_TRY(mox_ask_read_thinking(a, f->v[FIELD_THINKING].raw, err));
     MOX_TRY(check_kwargs(f, err));
     MOX_TRY(read_logprobs(a, f, err));
     return mox_structure_read_openai(a, f, err);
 }
 
-/* ---- the answer ------------------------------------------------------------------------------------------ */
+/* ---- the answer ---------------------------------------------------------------------------------- */
 
 static void put_head(mox_put *p, const mox_answer *a, const char *object)
 {
-    mox_putf(p, "{\"id\":\"chatcmpl-%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", mox_http_id(a->call), object, (long long)a->created);
+    mox_putf(p, "{\"id\":\"chatcmpl-%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", mox_http_id(a->call),
+             object, (long long)a->created);
     mox_put_string(p, a->server->model_name);
     mox_putf(p, ",\"system_fingerprint\":\"moxie-%s\",\"choices\":[", mox_version());
 }
@@ -59,9 +65,12 @@ static void put_head(mox_put *p, const mox_answer *a, const char *object)
 static void put_usage(mox_put *p, const mox_answer *a)
 {
     const mox_usage u = mox_answer_usage(a);
-    mox_putf(p, "\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
-             (long long)u.prompt, (long long)u.reply, (long long)(u.prompt + u.reply), (long long)u.reused, (long long)u.thinking);
+    mox_putf(p,
+             "\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+             "\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
+             "\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
+             (long long)u.prompt, (long long)u.reply, (long long)(u.prompt + u.reply), (long long)u.reused,
+             (long long)u.thinking);
 }
 
 /* The beginning of a piece for a choice, up to what its delta holds. */
@@ -92,8 +101,10 @@ static void progress(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     mox_putf(&a->out, "data: ");
     put_head(&a->out, a, "chat.completion.chunk");
-    mox_putf(&a->out, "],\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,\"time_ms\":%.0f}}\n\n", (long long)e->n_prompt,
-             (long long)c->n_reused, (long long)e->n_done, (mox_clock_now() - mox_http_started(a->call)) * 1e3);
+    mox_putf(&a->out,
+             "],\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,\"time_ms\":%.0f}}\n\n",
+             (long long)e->n_prompt, (long long)c->n_reused, (long long)e->n_done,
+             (mox_clock_now() - mox_http_started(a->call)) * 1e3);
 }
 
 static void put_call_delta(mox_put *p, mox_choice *c, const mox_event *e)
@@ -236,7 +247,16 @@ static void broken(mox_answer *a, const mox_problem *problem)
 
 void mox_handle_chat(mox_server *s, mox_http_call *c)
 {
-    static const mox_api api = {.fields = API_CHAT, .vendor = MOX_VENDOR_OPENAI, .ping = ":\n\n", .read = read_chat, .begin = begin,
-                                .progress = progress, .part = part, .token = token, .done = done, .end = end, .broken = broken};
+    static const mox_api api = {.fields = API_CHAT,
+                                .vendor = MOX_VENDOR_OPENAI,
+                                .ping = ":\n\n",
+                                .read = read_chat,
+                                .begin = begin,
+                                .progress = progress,
+                                .part = part,
+                                .token = token,
+                                .done = done,
+                                .end = end,
+                                .broken = broken};
     mox_answer_start(s, c, &api);
 }

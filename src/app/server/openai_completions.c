@@ -5,36 +5,57 @@
 #include "base/alloc.h"
 #include "base/json_fields.h"
 
-/* ---- the request ------------------------------------------------------------------------------------- */
+/* ---- the request --------------------------------------------------------------------------------- */
+
+/* The marks around what is before and behind the text that is wanted, in models that know such. */
+static const char *const middles[][3] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+    {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},
+};
 
 typedef struct prompt_reader {
     mox_answer *answer;
-    mox_tokens *ids; /* of a prompt that is a list of tokens */
+    mox_tokens *ids; /* of the prompt that is read */
+    const mox_json_span *suffix; /* NULL: none */
+    int32_t marks[3];            /* of middles, for it */
 } prompt_reader;
+
+static mox_status append_id(mox_tokens *ids, int32_t id, mox_err *err)
+{
+    mox_buffer b = {ids->ids, (size_t)ids->capacity};
+    MOX_TRY(mox_buffer_reserve(&b, (size_t)ids->n + 1, sizeof id, "a prompt", err));
+    *ids = (mox_tokens){b.data, ids->n, (int64_t)b.capacity};
+    ids->ids[ids->n++] = id;
+    return MOX_OK;
+}
 
 static mox_status add_id(void *user, mox_json_span value, mox_err *err)
 {
     prompt_reader *r = user;
     const mox_json_token t = {.type = MOX_JSON_NUMBER, .text = value.text, .n = value.n};
     int64_t id;
-    mox_buffer b = {r->ids->ids, (size_t)r->ids->capacity};
-    if (!mox_json_token_int(&t, &id) || id < 0 || id >= mox_tokenizer_size(r->answer->server->session.tokenizer))
+    if (!mox_json_token_int(&t, &id) || id < 0 ||
+        id >= mox_tokenizer_size(r->answer->server->session.tokenizer))
         return mox_fail(err, MOX_E_ARG, "prompt has a number that is no token of this model");
-    MOX_TRY(mox_buffer_reserve(&b, (size_t)r->ids->n + 1, sizeof *r->ids->ids, "a prompt", err));
-    *r->ids = (mox_tokens){b.data, r->ids->n, (int64_t)b.capacity};
-    r->ids->ids[r->ids->n++] = (int32_t)id;
-    return MOX_OK;
+    return append_id(r->ids, (int32_t)id, err);
 }
 
-static mox_status add_text(mox_answer *a, mox_json_span value, mox_tokens *out, mox_err *err)
+static mox_status add_text(const prompt_reader *r, mox_json_span value, const char *what, mox_err *err)
 {
     char *text = NULL;
     size_t n = 0;
-    if (mox_cli_session_begin(&a->server->session, out) != 0) return mox_fail_memory(err, sizeof *out->ids, "a prompt");
-    MOX_TRY(mox_json_get_string(value, "prompt", &text, &n, err));
-    const mox_status status = mox_tokenizer_encode(a->server->session.tokenizer, text, n, MOX_ENCODE_SPECIAL, out, err);
+    MOX_TRY(mox_json_get_string(value, what, &text, &n, err));
+    const mox_status status =
+        mox_tokenizer_encode(r->answer->server->session.tokenizer, text, n, MOX_ENCODE_SPECIAL, r->ids, err);
     mox_free(text);
     return status;
+}
+
+static mox_status add_content(prompt_reader *r, mox_json_span value, mox_err *err)
+{
+    if (mox_span_is_string(value)) return add_text(r, value, "prompt", err);
+    if (mox_span_is_array(value)) return mox_json_each(value, "prompt", add_id, r, err);
+    return mox_fail(err, MOX_E_ARG, "prompt must be a string, a list of tokens, or an array of those");
 }
 
 /* A prompt: a string or a list of tokens. */
@@ -45,16 +66,40 @@ static mox_status add_prompt(void *user, mox_json_span value, mox_err *err)
     if ((a->n_prompts + 1) * a->n > MOX_CHOICES)
         return mox_fail(err, MOX_E_ARG, "prompt: prompts times n may be %d at most", MOX_CHOICES);
     r->ids = &a->prompts[a->n_prompts++];
-    if (mox_span_is_string(value)) return add_text(r->answer, value, r->ids, err);
-    if (mox_span_is_array(value)) return mox_json_each(value, "prompt", add_id, r, err);
-    return mox_fail(err, MOX_E_ARG, "prompt must be a string, a list of tokens, or an array of those");
+    if (mox_span_is_string(value) && mox_cli_session_begin(&r->answer->server->session, r->ids) != 0)
+        return mox_fail_memory(err, sizeof *r->ids->ids, "a prompt");
+    if (!r->suffix) return add_content(r, value, err);
+    MOX_TRY(append_id(r->ids, r->marks[0], err));
+    MOX_TRY(add_content(r, value, err));
+    MOX_TRY(append_id(r->ids, r->marks[1], err));
+    MOX_TRY(add_text(r, *r->suffix, "suffix", err));
+    return append_id(r->ids, r->marks[2], err);
+}
+
+static mox_status read_suffix(prompt_reader *r, const mox_field_value *suffix, mox_err *err)
+{
+    if (!suffix->given || mox_span_is(suffix->raw, "")) return MOX_OK;
+    for (size_t i = 0; i < sizeof middles / sizeof *middles; i++) {
+        int n = 0;
+        for (int k = 0; k < 3; k++) {
+            r->marks[k] = mox_tokenizer_added_id(r->answer->server->session.tokenizer, middles[i][k]);
+            n += r->marks[k] >= 0;
+        }
+        if (n < 3) continue;
+        r->suffix = &suffix->raw;
+        return MOX_OK;
+    }
+    return mox_fail(err, MOX_E_ARG,
+                    "suffix cannot be used: this model has no tokens for text with a gap in its middle");
 }
 
 /* Whether an array's first element is a number. */
 static bool is_list_of_ids(mox_json_span array)
 {
     size_t i = 1;
-    while (i < array.n && (array.text[i] == ' ' || array.text[i] == '\n' || array.text[i] == '\t' || array.text[i] == '\r')) i++;
+    while (i < array.n &&
+           (array.text[i] == ' ' || array.text[i] == '\n' || array.text[i] == '\t' || array.text[i] == '\r'))
+        i++;
     return i < array.n && ((array.text[i] >= '0' && array.text[i] <= '9') || array.text[i] == '-');
 }
 
@@ -68,19 +113,24 @@ static mox_status read_completion(mox_answer *answer, const mox_fields *f, mox_e
         return mox_fail(err, MOX_E_ARG, "best_of is not supported, unless it is the same as n");
     a->echo = mox_field_on(f, FIELD_ECHO, false);
     if (!f->v[FIELD_MAX_TOKENS].given && a->max_tokens < 0) a->max_tokens = 16; /* as the API has it */
-    if (logprobs->given && (logprobs->type == IS_INT || logprobs->on)) a->n_logprobs = logprobs->type == IS_INT ? (int)logprobs->number : 0;
-    if (f->v[FIELD_N_PROBS].given && f->v[FIELD_N_PROBS].number > 0) a->n_logprobs = (int)f->v[FIELD_N_PROBS].number;
+    if (logprobs->given && (logprobs->type == IS_INT || logprobs->on))
+        a->n_logprobs = logprobs->type == IS_INT ? (int)logprobs->number : 0;
+    if (f->v[FIELD_N_PROBS].given && f->v[FIELD_N_PROBS].number > 0)
+        a->n_logprobs = (int)f->v[FIELD_N_PROBS].number;
     MOX_TRY(mox_structure_read_openai(a, f, err));
+    MOX_TRY(read_suffix(&r, &f->v[FIELD_SUFFIX], err));
     if (prompt->type == IS_STRING || is_list_of_ids(prompt->raw)) return add_prompt(&r, prompt->raw, err);
     MOX_TRY(mox_json_each(prompt->raw, "prompt", add_prompt, &r, err));
-    return a->n_prompts > 0 ? MOX_OK : mox_fail(err, MOX_E_ARG, "prompt is empty: there is nothing to continue");
+    return a->n_prompts > 0 ? MOX_OK
+                            : mox_fail(err, MOX_E_ARG, "prompt is empty: there is nothing to continue");
 }
 
-/* ---- the answer ------------------------------------------------------------------------------------------ */
+/* ---- the answer ---------------------------------------------------------------------------------- */
 
 static void put_head(mox_put *p, const mox_answer *a)
 {
-    mox_putf(p, "{\"id\":\"cmpl-%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", mox_http_id(a->call), (long long)a->created);
+    mox_putf(p, "{\"id\":\"cmpl-%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":",
+             mox_http_id(a->call), (long long)a->created);
     mox_put_string(p, a->server->model_name);
     mox_putf(p, ",\"system_fingerprint\":\"moxie-%s\",\"choices\":[", mox_version());
 }
@@ -92,11 +142,20 @@ static void put_token_text(mox_put *p, const mox_answer *a, int32_t id)
     mox_put_json(p, bytes ? bytes : "", n);
 }
 
-/* {tokens, token_logprobs, top_logprobs, text_offset} of records from `from` on. */
-static void put_logprobs(mox_put *p, const mox_answer *a, const mox_choice *c, int64_t from)
+/* Characters that begin in the bytes. */
+static int64_t count_characters(const char *bytes, size_t n)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)bytes[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* {tokens, token_logprobs, top_logprobs, text_offset} of records that were not shown yet. */
+static void put_logprobs(mox_put *p, const mox_answer *a, mox_choice *c)
 {
     const size_t stride = 1 + (size_t)a->ask.n_logprobs;
     const mox_logprob *all = c->records.data;
+    const int64_t from = c->n_shown;
     mox_putf(p, "{\"tokens\":[");
     for (int64_t i = from; i < c->n_records; i++) {
         if (i > from) mox_putf(p, ",");
@@ -120,27 +179,23 @@ static void put_logprobs(mox_put *p, const mox_answer *a, const mox_choice *c, i
         mox_putf(p, "}");
     }
     mox_putf(p, "],\"text_offset\":[");
-    size_t offset = 0;
-    for (int64_t i = 0; a->ask.echo && i < a->ask.prompts[c->prompt].n; i++) {
+    for (int64_t i = from; i < c->n_records; i++) {
         size_t n = 0;
-        (void)mox_tokenizer_bytes(a->server->session.tokenizer, a->ask.prompts[c->prompt].ids[i], &n);
-        offset += n;
-    }
-    for (int64_t i = 0; i < c->n_records; i++) {
-        size_t n = 0;
-        if (i >= from) mox_putf(p, "%s%zu", i > from ? "," : "", offset);
-        (void)mox_tokenizer_bytes(a->server->session.tokenizer, all[(size_t)i * stride].token, &n);
-        offset += n;
+        const char *bytes =
+            mox_tokenizer_bytes(a->server->session.tokenizer, all[(size_t)i * stride].token, &n);
+        mox_putf(p, "%s%lld", i > from ? "," : "", (long long)c->n_characters);
+        c->n_characters += count_characters(bytes, n);
     }
     mox_putf(p, "]}");
 }
 
-static void put_choice(mox_put *p, mox_answer *a, mox_choice *c, const char *text, size_t n, const char *finish)
+static void put_choice(mox_put *p, mox_answer *a, mox_choice *c, const char *text, size_t n,
+                       const char *finish)
 {
     mox_putf(p, "{\"index\":%d,\"text\":", c->index);
     mox_put_json(p, text, n);
     mox_putf(p, ",\"logprobs\":");
-    if (a->ask.n_logprobs >= 0) put_logprobs(p, a, c, a->ask.stream ? c->n_shown : 0);
+    if (a->ask.n_logprobs >= 0) put_logprobs(p, a, c);
     else mox_putf(p, "null");
     c->n_shown = c->n_records;
     mox_putf(p, ",\"finish_reason\":");
@@ -156,13 +211,15 @@ static void put_piece(mox_answer *a, mox_choice *c, const char *text, size_t n, 
     mox_putf(&a->out, "]}\n\n");
 }
 
-static void put_prompt(mox_put *p, const mox_answer *a, const mox_choice *c)
+/* The prompt's text, before which no record begins. */
+static void put_prompt(mox_put *p, const mox_answer *a, mox_choice *c)
 {
     const mox_tokens *ids = &a->ask.prompts[c->prompt];
     for (int64_t i = 0; i < ids->n; i++) {
         size_t n = 0;
         const char *bytes = mox_tokenizer_bytes(a->server->session.tokenizer, ids->ids[i], &n);
         if (bytes) mox_put_raw(p, bytes, n);
+        c->n_characters += count_characters(bytes, n);
     }
 }
 
@@ -253,7 +310,15 @@ static void broken(mox_answer *a, const mox_problem *problem)
 
 void mox_handle_completions(mox_server *s, mox_http_call *c)
 {
-    static const mox_api api = {.fields = API_TEXT, .vendor = MOX_VENDOR_OPENAI, .ping = ":\n\n", .read = read_completion, .begin = begin,
-                                .part = part, .token = token, .done = done, .end = end, .broken = broken};
+    static const mox_api api = {.fields = API_TEXT,
+                                .vendor = MOX_VENDOR_OPENAI,
+                                .ping = ":\n\n",
+                                .read = read_completion,
+                                .begin = begin,
+                                .part = part,
+                                .token = token,
+                                .done = done,
+                                .end = end,
+                                .broken = broken};
     mox_answer_start(s, c, &api);
 }

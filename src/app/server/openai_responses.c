@@ -7,22 +7,28 @@
 
 enum { NO_ITEM = 0, REASONING, MESSAGE, CALL };
 
-/* ---- items -------------------------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------------- */
 
 static void put_item_id(mox_put *p, const mox_answer *a, int kind, int index)
 {
-    mox_putf(p, "\"%s_%s_%d\"", kind == REASONING ? "rs" : kind == MESSAGE ? "msg" : "fc", mox_http_id(a->call), index);
+    mox_putf(p, "\"%s_%s_%d\"",
+             kind == REASONING ? "rs"
+             : kind == MESSAGE ? "msg"
+                               : "fc",
+             mox_http_id(a->call), index);
 }
 
 static void put_text_part(mox_put *p, int kind, const char *text, size_t n)
 {
-    mox_putf(p, kind == REASONING ? "{\"type\":\"reasoning_text\",\"text\":" : "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[],\"text\":");
+    mox_putf(p, kind == REASONING ? "{\"type\":\"reasoning_text\",\"text\":"
+                                  : "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[],\"text\":");
     mox_put_json(p, text, n);
     mox_putf(p, "}");
 }
 
 /* whole: with its content, else as it begins. */
-static void put_text_item(mox_put *p, const mox_answer *a, int kind, int index, bool whole, const char *text, size_t n)
+static void put_text_item(mox_put *p, const mox_answer *a, int kind, int index, bool whole, const char *text,
+                          size_t n)
 {
     mox_putf(p, "{\"id\":");
     put_item_id(p, a, kind, index);
@@ -37,7 +43,8 @@ static void put_call_item(mox_put *p, const mox_answer *a, int index, const mox_
 {
     mox_putf(p, "{\"id\":");
     put_item_id(p, a, CALL, index);
-    mox_putf(p, ",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":", whole ? "completed" : "in_progress");
+    mox_putf(
+        p, ",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":", whole ? "completed" : "in_progress");
     mox_put_string(p, call->id);
     mox_putf(p, ",\"name\":");
     mox_put_string(p, call->name);
@@ -46,23 +53,30 @@ static void put_call_item(mox_put *p, const mox_answer *a, int index, const mox_
     mox_putf(p, "}");
 }
 
-/* ---- the response as a whole ---------------------------------------------------------------------------- */
+/* ---- the response as a whole --------------------------------------------------------------------- */
 
 static void put_response(mox_put *p, const mox_answer *a, bool over)
 {
     const mox_choice *c = &a->choices[0];
     const mox_usage u = mox_answer_usage(a);
     const bool cut = over && c->stop == MOX_STOP_LENGTH;
-    mox_putf(p, "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":null,\"incomplete_details\":%s,"
-                "\"instructions\":null,\"metadata\":{},\"model\":",
-             mox_http_id(a->call), (long long)a->created, !over ? "in_progress" : cut ? "incomplete" : "completed",
+    mox_putf(p,
+             "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":"
+             "null,\"incomplete_details\":%s,"
+             "\"instructions\":null,\"metadata\":{},\"model\":",
+             mox_http_id(a->call), (long long)a->created,
+             !over ? "in_progress"
+             : cut ? "incomplete"
+                   : "completed",
              cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     mox_put_string(p, a->server->model_name);
     mox_putf(p, ",\"output\":[");
     if (over) mox_put_raw(p, mox_writer_text(&c->json.w), c->json.w.n);
     if (c->json.failed) p->failed = true;
-    mox_putf(p, "],\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"reasoning\":{\"effort\":null,\"summary\":null},"
-                "\"store\":false,\"temperature\":",
+    mox_putf(p,
+             "],\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"reasoning\":{\"effort\":null,"
+             "\"summary\":null},"
+             "\"store\":false,\"temperature\":",
              a->ask.single_call ? "false" : "true");
     mox_put_real(p, (double)a->ask.sampling.temperature);
     mox_putf(p, ",\"top_p\":");
@@ -76,17 +90,20 @@ static void put_response(mox_put *p, const mox_answer *a, bool over)
         mox_putf(p, ",\"usage\":null}");
         return;
     }
-    mox_putf(p, ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},\"output_tokens\":%lld,"
-                "\"output_tokens_details\":{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}}",
-             (long long)u.prompt, (long long)u.reused, (long long)u.reply, (long long)u.thinking, (long long)(u.prompt + u.reply));
+    mox_putf(p,
+             ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},"
+             "\"output_tokens\":%lld,"
+             "\"output_tokens_details\":{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}}",
+             (long long)u.prompt, (long long)u.reused, (long long)u.reply, (long long)u.thinking,
+             (long long)(u.prompt + u.reply));
 }
 
-/* ---- streams --------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------- */
 
 static void put_event(mox_answer *a, const char *name)
 {
-    mox_putf(&a->out, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%lld", name, name,
-             (long long)a->choices[0].n_events++);
+    mox_putf(&a->out, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%lld", name,
+             name, (long long)a->choices[0].n_events++);
 }
 
 static void put_place(mox_answer *a, const mox_choice *c, bool in_content)
@@ -180,7 +197,9 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
         begin_item(a, c, kind, kind == CALL ? &m.calls[e->call] : NULL);
     }
     if (e->part == MOX_PART_CALL_NAME || e->n == 0) return;
-    put_event(a, kind == REASONING ? "reasoning_text.delta" : kind == MESSAGE ? "output_text.delta" : "function_call_arguments.delta");
+    put_event(a, kind == REASONING ? "reasoning_text.delta"
+                 : kind == MESSAGE ? "output_text.delta"
+                                   : "function_call_arguments.delta");
     put_place(a, c, kind != CALL);
     mox_putf(&a->out, kind == MESSAGE ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
     mox_put_json(&a->out, e->text, e->n);
@@ -188,7 +207,7 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
     if (kind != CALL) mox_put_raw(&c->pending, e->text, e->n);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------------- */
 
 static void put_items(mox_answer *a, mox_choice *c, const mox_message *m)
 {
@@ -230,7 +249,9 @@ static void end(mox_answer *a)
 static void broken(mox_answer *a, const mox_problem *problem)
 {
     put_event(a, "failed");
-    mox_putf(&a->out, ",\"response\":{\"id\":\"resp_%s\",\"object\":\"response\",\"status\":\"failed\",\"output\":[],\"error\":{\"code\":\"server_error\",\"message\":",
+    mox_putf(&a->out,
+             ",\"response\":{\"id\":\"resp_%s\",\"object\":\"response\",\"status\":\"failed\",\"output\":[],"
+             "\"error\":{\"code\":\"server_error\",\"message\":",
              mox_http_id(a->call));
     mox_put_string(&a->out, problem->message);
     mox_putf(&a->out, "}}}\n\n");
@@ -238,7 +259,14 @@ static void broken(mox_answer *a, const mox_problem *problem)
 
 void mox_handle_responses(mox_server *s, mox_http_call *c)
 {
-    static const mox_api api = {.fields = API_RESPONSES, .vendor = MOX_VENDOR_OPENAI, .ping = ":\n\n", .read = mox_responses_read,
-                                .begin = begin, .part = part, .done = done, .end = end, .broken = broken};
+    static const mox_api api = {.fields = API_RESPONSES,
+                                .vendor = MOX_VENDOR_OPENAI,
+                                .ping = ":\n\n",
+                                .read = mox_responses_read,
+                                .begin = begin,
+                                .part = part,
+                                .done = done,
+                                .end = end,
+                                .broken = broken};
     mox_answer_start(s, c, &api);
 }

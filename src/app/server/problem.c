@@ -89,7 +89,9 @@ void mox_problem_put(const mox_problem *p, mox_vendor vendor, const char *reques
     mox_put_string(out, p->param[0] ? p->param : NULL);
     mox_putf(out, ",\"code\":");
     mox_put_string(out, p->code);
-    if (p->n_ctx > 0) mox_putf(out, ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld", (long long)p->n_prompt, (long long)p->n_ctx);
+    if (p->n_ctx > 0)
+        mox_putf(out, ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld", (long long)p->n_prompt,
+                 (long long)p->n_ctx);
     mox_putf(out, "}}");
 }
 

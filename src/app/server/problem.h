@@ -21,7 +21,8 @@ typedef struct mox_problem {
     int64_t n_prompt, n_ctx; /* of a context that is too small, else 0 */
 } mox_problem;
 
-mox_problem mox_problem_make(int status, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+mox_problem mox_problem_make(int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Of a failure of the library or of a reader of requests. */
 mox_problem mox_problem_of(const mox_err *err);
 void mox_problem_put(const mox_problem *p, mox_vendor vendor, const char *request_id, mox_put *out);

@@ -2,7 +2,8 @@
  *
  * Beyond what mox_chat_render does: a trailing assistant message is the beginning of the reply,
  * and a template that refuses system messages in the midst of a conversation gets them as
- * marked text of the user. */
+ * marked text of the user.  What the model itself said lately stands in the prompt as it said it
+ * (quotes.h). */
 #include "app/server/ask.h"
 
 #include "app/server/server.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- content ---------------------------------------------------------------------------------------- */
+/* ---- content ------------------------------------------------------------------------------------- */
 
 typedef struct part_join {
     mox_put *out;
@@ -37,12 +38,15 @@ static mox_status join_part(void *user, mox_json_span part, mox_err *err)
     part_join *j = user;
     mox_json_span v[2] = {{0}, part};
     if (!mox_span_is_string(part)) {
-        if (!mox_span_is_object(part)) return mox_fail(err, MOX_E_ARG, "%s has a part that is no object", j->what);
+        if (!mox_span_is_object(part))
+            return mox_fail(err, MOX_E_ARG, "%s has a part that is no object", j->what);
         MOX_TRY(mox_json_fields(part, j->what, names, 2, v, err));
-        if (!mox_span_is(v[0], "text") && !mox_span_is(v[0], "input_text") && !mox_span_is(v[0], "output_text"))
+        if (!mox_span_is(v[0], "text") && !mox_span_is(v[0], "input_text") &&
+            !mox_span_is(v[0], "output_text"))
             return mox_fail(err, MOX_E_ARG, "%s has a part of type %.*s; this model takes text only", j->what,
                             (int)(v[0].n < 60 ? v[0].n : 60), v[0].text ? v[0].text : "");
-        if (!mox_span_is_string(v[1])) return mox_fail(err, MOX_E_ARG, "%s has a text part without its text", j->what);
+        if (!mox_span_is_string(v[1]))
+            return mox_fail(err, MOX_E_ARG, "%s has a text part without its text", j->what);
     }
     if (j->any) mox_put_raw(j->out, "\n", 1);
     j->any = true;
@@ -54,11 +58,12 @@ mox_status mox_content_text(mox_json_span content, const char *what, mox_put *ou
     part_join j = {out, what, false};
     if (mox_json_is_null(content)) return MOX_OK;
     if (mox_span_is_string(content)) return put_string_of(content, what, out, err);
-    if (!mox_span_is_array(content)) return mox_fail(err, MOX_E_ARG, "%s must be a string or an array of parts", what);
+    if (!mox_span_is_array(content))
+        return mox_fail(err, MOX_E_ARG, "%s must be a string or an array of parts", what);
     return mox_json_each(content, what, join_part, &j, err);
 }
 
-/* ---- the list of messages ------------------------------------------------------------------------------- */
+/* ---- the list of messages ------------------------------------------------------------------------ */
 
 typedef struct message_ref {
     mox_json_text text; /* borrowed from the array */
@@ -74,16 +79,19 @@ static mox_status add_message(void *user, const char *role, mox_json_text messag
 {
     message_list *l = user;
     MOX_TRY(mox_buffer_reserve(&l->refs, l->n + 1, sizeof(message_ref), "messages", err));
-    ((message_ref *)l->refs.data)[l->n++] = (message_ref){
-        .text = message, .assistant = strcmp(role, "assistant") == 0,
-        .system = strcmp(role, "system") == 0 || strcmp(role, "developer") == 0, .developer = strcmp(role, "developer") == 0};
+    ((message_ref *)l->refs.data)[l->n++] =
+        (message_ref){.text = message,
+                      .assistant = strcmp(role, "assistant") == 0,
+                      .system = strcmp(role, "system") == 0 || strcmp(role, "developer") == 0,
+                      .developer = strcmp(role, "developer") == 0};
     return MOX_OK;
 }
 
 static mox_json_span as_span(mox_json_text t) { return (mox_json_span){"messages", t.text, t.n, 0}; }
 
 /* A system message anew: under that name or in the user's words, with what note adds. */
-static mox_status write_system(mox_json_text message, bool as_user, const mox_put *note, mox_put *out, mox_err *err)
+static mox_status write_system(mox_json_text message, bool as_user, const mox_put *note, mox_put *out,
+                               mox_err *err)
 {
     static const char *const names[] = {"content"};
     mox_json_span content;
@@ -101,13 +109,21 @@ static mox_status write_system(mox_json_text message, bool as_user, const mox_pu
     return status;
 }
 
+/* Whether there will be a message before the first one. */
+static bool adds_note(const mox_ask *a, const message_list *l)
+{
+    return a->form == MOX_FORM_SCHEMA &&
+           !((const message_ref *)l->refs.data)[0].system; /* mox_structure_put_note */
+}
+
 /* messages[0, n) again, with system messages behind others in the user's words. */
-static mox_status write_list(const message_list *l, size_t n, bool rewrite, const mox_put *note, mox_put *out, mox_err *err)
+static mox_status write_list(const message_list *l, size_t n, bool rewrite, const mox_put *note, mox_put *out,
+                             mox_err *err)
 {
     const message_ref *refs = l->refs.data;
     bool begun = false; /* something that is no system message has come */
     mox_putf(out, "[");
-    if (note->w.n > 0 && !refs[0].system) {
+    if (note->w.n > 0 && !refs[0].system) { /* adds_note */
         mox_putf(out, "{\"role\":\"system\",\"content\":");
         mox_put_json(out, mox_writer_text(&note->w), note->w.n);
         mox_putf(out, "},");
@@ -115,15 +131,18 @@ static mox_status write_list(const message_list *l, size_t n, bool rewrite, cons
     for (size_t i = 0; i < n; i++) {
         if (i > 0) mox_putf(out, ",");
         begun = begun || !refs[i].system;
-        const bool as_user = rewrite && refs[i].system && begun, noted = i == 0 && refs[0].system && note->w.n > 0;
-        if (as_user || noted || refs[i].developer) MOX_TRY(write_system(refs[i].text, as_user, noted ? note : NULL, out, err));
+        const bool as_user = rewrite && refs[i].system && begun,
+                   noted = i == 0 && refs[0].system && note->w.n > 0;
+        if (as_user || noted || refs[i].developer)
+            MOX_TRY(write_system(refs[i].text, as_user, noted ? note : NULL, out, err));
         else mox_put_raw(out, refs[i].text.text, refs[i].text.n);
     }
     mox_putf(out, "]");
     return mox_put_ok(out) && mox_put_ok(note) ? MOX_OK : mox_fail_memory(err, out->w.n, "messages");
 }
 
-static mox_status write_messages(const mox_ask *a, const message_list *l, size_t n, bool rewrite, mox_put *out, mox_err *err)
+static mox_status write_messages(const mox_ask *a, const message_list *l, size_t n, bool rewrite,
+                                 mox_put *out, mox_err *err)
 {
     mox_put note = {0};
     mox_structure_put_note(a, &note);
@@ -143,7 +162,74 @@ static bool has_late_system(const message_list *l)
     return false;
 }
 
-/* ---- rendering ---------------------------------------------------------------------------------------------- */
+/* ---- what the model said ------------------------------------------------------------------------- */
+
+typedef struct quoted {
+    const mox_quote **quotes; /* [n], held */
+    mox_said *said;           /* [n] */
+    size_t n;
+} quoted;
+
+static void release_quoted(quoted *q, const mox_server *s)
+{
+    for (size_t i = 0; i < q->n; i++) mox_quotes_release(s->quotes, q->quotes[i]);
+    mox_free(q->quotes);
+    mox_free(q->said);
+}
+
+static mox_status take_first(void *user, mox_json_span value, mox_err *err)
+{
+    mox_json_span *first = user;
+    (void)err;
+    if (!first->text) *first = value;
+    return MOX_OK;
+}
+
+/* The text of a message and, JSON's quotes included, the id of its first call. */
+static mox_status read_said(mox_json_text message, mox_put *text, mox_json_span *id, mox_err *err)
+{
+    static const char *const names[] = {"content", "tool_calls"}, *const inner[] = {"id"};
+    mox_json_span v[2], call = {0};
+    MOX_TRY(mox_json_fields(as_span(message), "a message", names, 2, v, err));
+    MOX_TRY(mox_content_text(v[0], "content", text, err));
+    if (mox_span_is_array(v[1])) MOX_TRY(mox_json_each(v[1], "tool_calls", take_first, &call, err));
+    return mox_span_is_object(call) ? mox_json_fields(call, "tool_calls", inner, 1, id, err) : MOX_OK;
+}
+
+static const mox_quote *find_quote(const mox_server *s, mox_json_text message)
+{
+    mox_put text = {0};
+    mox_json_span id = {0};
+    const mox_quote *found = NULL;
+    /* What is wrong with a message is found, and told, when it is rendered. */
+    const bool readable = read_said(message, &text, &id, NULL) == MOX_OK && mox_put_ok(&text);
+    const bool called = mox_span_is_string(id);
+    if (readable)
+        found = mox_quotes_find(s->quotes, mox_writer_text(&text.w), text.w.n, called ? id.text + 1 : "",
+                                called ? id.n - 2 : 0);
+    mox_put_deinit(&text);
+    return found;
+}
+
+/* shift: of the messages in the list that is rendered. */
+static mox_status find_quoted(const mox_server *s, const message_list *l, int64_t shift, quoted *out,
+                              mox_err *err)
+{
+    const message_ref *refs = l->refs.data;
+    out->quotes = mox_alloc_array(l->n, sizeof *out->quotes);
+    out->said = mox_alloc_array(l->n, sizeof *out->said);
+    if (!out->quotes || !out->said) return mox_fail_memory(err, l->n * sizeof *out->said, "messages");
+    for (size_t i = 0; i < l->n; i++) {
+        const mox_quote *found = refs[i].assistant ? find_quote(s, refs[i].text) : NULL;
+        if (!found) continue;
+        out->said[out->n] = found->said;
+        out->said[out->n].message = (int64_t)i + shift;
+        out->quotes[out->n++] = found;
+    }
+    return MOX_OK;
+}
+
+/* ---- rendering ----------------------------------------------------------------------------------- */
 
 /* What the library calls kwargs has a longer name in requests. */
 static void name_kwargs(mox_err *err)
@@ -152,24 +238,35 @@ static void name_kwargs(mox_err *err)
     if (strncmp(e.msg, "kwargs", 6) == 0) (void)mox_fail(err, e.status, "chat_template_%.450s", e.msg);
 }
 
-static mox_status render_once(const mox_ask *a, const mox_server *s, const message_list *l, size_t n, bool rewrite, bool begun_reply,
-                              mox_prompt *out, mox_err *err)
+typedef struct rendering {
+    const mox_ask *ask;
+    const mox_server *server;
+    const message_list *list;
+    quoted quoted;
+    size_t n;   /* messages of the list that are rendered */
+    bool begun; /* the one behind them is the beginning of the reply */
+} rendering;
+
+static mox_status render_once(const rendering *r, bool rewrite, mox_prompt *out, mox_err *err)
 {
+    const mox_ask *a = r->ask;
     mox_put messages = {0};
     const time_t now = time(NULL);
     struct tm local;
-    mox_status status = write_messages(a, l, n, rewrite, &messages, err);
+    mox_status status = write_messages(a, r->list, r->n, rewrite, &messages, err);
     if (status == MOX_OK) {
-        const mox_chat_request r = {
+        const mox_chat_request request = {
             .messages = {mox_writer_text(&messages.w), messages.w.n},
             .tools = {a->tools.w.n ? mox_writer_text(&a->tools.w) : NULL, a->tools.w.n},
             .kwargs = a->kwargs,
-            .think = begun_reply ? MOX_THINK_OFF : a->think, /* what was begun is no thought */
-            .no_generation_prompt = a->no_generation_prompt && !begun_reply,
+            .think = r->begun ? MOX_THINK_OFF : a->think, /* what was begun is no thought */
+            .no_generation_prompt = a->no_generation_prompt && !r->begun,
+            .said = r->quoted.said,
+            .n_said = r->quoted.n,
             .unix_time_s = now,
             .utc_offset_s = localtime_r(&now, &local) ? (int32_t)local.tm_gmtoff : 0,
         };
-        status = mox_chat_render(s->session.chat, &r, out, err);
+        status = mox_chat_render(r->server->session.chat, &request, out, err);
         if (status != MOX_OK) name_kwargs(err);
     }
     mox_put_deinit(&messages);
@@ -200,41 +297,62 @@ static mox_status read_beginning(const message_list *l, mox_put *out, bool *begu
     mox_json_span v[2];
     *begun = l->n > 0 && refs[l->n - 1].assistant;
     if (!*begun) return MOX_OK;
-    if (l->n == 1) return mox_fail(err, MOX_E_ARG, "messages has an assistant message alone; there is nothing to answer");
-    if (refs[l->n - 2].assistant) return mox_fail(err, MOX_E_ARG, "messages ends in two assistant messages; only the last can be continued");
+    if (l->n == 1)
+        return mox_fail(err, MOX_E_ARG,
+                        "messages has an assistant message alone; there is nothing to answer");
+    if (refs[l->n - 2].assistant)
+        return mox_fail(err, MOX_E_ARG,
+                        "messages ends in two assistant messages; only the last can be continued");
     MOX_TRY(mox_json_fields(as_span(refs[l->n - 1].text), "a message", names, 2, v, err));
     if (mox_span_is_array(v[1]) && v[1].n > 2)
-        return mox_fail(err, MOX_E_ARG, "messages ends in tool calls; their results must follow, as messages of role tool");
+        return mox_fail(err, MOX_E_ARG,
+                        "messages ends in tool calls; their results must follow, as messages of role tool");
     return mox_content_text(v[0], "content", out, err);
 }
 
-static mox_status render(const mox_ask *a, const mox_server *s, const message_list *l, mox_asked *out, mox_err *err)
+static mox_status render(rendering *r, mox_asked *out, mox_err *err)
 {
     mox_put beginning = {0};
-    bool begun = false;
-    mox_status status = read_beginning(l, &beginning, &begun, err);
-    const size_t n = l->n - (begun ? 1 : 0);
-    if (status == MOX_OK) status = render_once(a, s, l, n, false, begun, &out->prompt, err);
-    if (status == MOX_E_REFUSED && has_late_system(l)) {
+    mox_status status = read_beginning(r->list, &beginning, &r->begun, err);
+    r->n = r->list->n - (r->begun ? 1 : 0);
+    if (status == MOX_OK) status = render_once(r, false, &out->prompt, err);
+    if (status == MOX_E_REFUSED && has_late_system(r->list)) {
         out->rewritten = true;
-        status = render_once(a, s, l, n, true, begun, &out->prompt, err);
+        status = render_once(r, true, &out->prompt, err);
     }
-    if (status == MOX_OK) status = append_beginning(&out->prompt, mox_writer_text(&beginning.w), beginning.w.n, err);
+    if (status == MOX_OK)
+        status = append_beginning(&out->prompt, mox_writer_text(&beginning.w), beginning.w.n, err);
     mox_put_deinit(&beginning);
     return status;
+}
+
+/* With the ids of the last reply that is quoted, as far as they still spell the prompt. */
+static mox_status encode(const rendering *r, mox_asked *out, mox_err *err)
+{
+    const mox_quote *last = r->quoted.n > 0 ? r->quoted.quotes[r->quoted.n - 1] : NULL;
+    out->thinking = out->prompt.thinking;
+    return mox_prompt_encode(r->server->session.tokenizer, &out->prompt, last ? last->ids : NULL,
+                             last ? last->n_ids : 0, &out->tokens, &out->n_before, err);
 }
 
 mox_status mox_ask_render(const mox_ask *a, const mox_server *s, mox_asked *out, mox_err *err)
 {
     message_list l = {0};
-    if (!s->session.chat) return mox_fail(err, MOX_E_ARG, "messages: this model has no chat template; use /v1/completions, or start the server with --template");
-    mox_status status = mox_messages_each("messages", (mox_json_text){mox_writer_text(&a->messages.w), a->messages.w.n}, add_message, &l, err);
-    if (status == MOX_OK && l.n == 0) status = mox_fail(err, MOX_E_ARG, "messages is empty: there is nothing to answer");
-    if (status == MOX_OK) status = render(a, s, &l, out, err);
+    rendering r = {.ask = a, .server = s, .list = &l};
+    if (!s->session.chat)
+        return mox_fail(err, MOX_E_ARG,
+                        "messages: this model has no chat template; use /v1/completions, or start the "
+                        "server with --template");
+    mox_status status = mox_messages_each(
+        "messages", (mox_json_text){mox_writer_text(&a->messages.w), a->messages.w.n}, add_message, &l, err);
+    if (status == MOX_OK && l.n == 0)
+        status = mox_fail(err, MOX_E_ARG, "messages is empty: there is nothing to answer");
+    if (status == MOX_OK) status = find_quoted(s, &l, adds_note(a, &l) ? 1 : 0, &r.quoted, err);
+    if (status == MOX_OK) status = render(&r, out, err);
+    if (status == MOX_OK) status = encode(&r, out, err);
+    release_quoted(&r.quoted, s);
     mox_buffer_deinit(&l.refs);
-    MOX_TRY(status);
-    out->thinking = out->prompt.thinking;
-    return mox_prompt_encode(s->session.tokenizer, &out->prompt, NULL, 0, &out->tokens, &out->n_before, err);
+    return status;
 }
 
 void mox_asked_deinit(mox_asked *p)

@@ -21,7 +21,10 @@ typedef struct item_reader {
 enum { TYPE, ROLE, CONTENT, NAME, ARGUMENTS, CALL_ID, OUTPUT, N_KEYS };
 static const char *const keys[N_KEYS] = {"type", "role", "content", "name", "arguments", "call_id", "output"};
 
-static void begin_message(item_reader *r, const char *role) { mox_putf(r->out, "%s{\"role\":\"%s\",\"content\":", r->n_out++ > 0 ? "," : "", role); }
+static void begin_message(item_reader *r, const char *role)
+{
+    mox_putf(r->out, "%s{\"role\":\"%s\",\"content\":", r->n_out++ > 0 ? "," : "", role);
+}
 
 static void close_assistant(item_reader *r)
 {
@@ -70,7 +73,8 @@ static mox_status add_message(item_reader *r, const mox_json_span *v, mox_err *e
 static mox_status add_call(item_reader *r, const mox_json_span *v, mox_err *err)
 {
     if (!mox_span_is_string(v[NAME]) || !mox_span_is_string(v[CALL_ID]) || !mox_span_is_string(v[ARGUMENTS]))
-        return mox_fail(err, MOX_E_ARG, "input[%zu] is a function_call without name, call_id or arguments", r->i);
+        return mox_fail(err, MOX_E_ARG, "input[%zu] is a function_call without name, call_id or arguments",
+                        r->i);
     r->open = true;
     mox_putf(&r->calls, "%s{\"id\":", r->n_calls++ > 0 ? "," : "");
     mox_put_raw(&r->calls, v[CALL_ID].text, v[CALL_ID].n);
@@ -85,7 +89,8 @@ static mox_status add_call(item_reader *r, const mox_json_span *v, mox_err *err)
 static mox_status add_output(item_reader *r, const mox_json_span *v, mox_err *err)
 {
     mox_put text = {0};
-    if (!mox_span_is_string(v[CALL_ID])) return mox_fail(err, MOX_E_ARG, "input[%zu] is a function_call_output without call_id", r->i);
+    if (!mox_span_is_string(v[CALL_ID]))
+        return mox_fail(err, MOX_E_ARG, "input[%zu] is a function_call_output without call_id", r->i);
     close_assistant(r);
     const mox_status status = mox_content_text(v[OUTPUT], "output", &text, err);
     begin_message(r, "tool");
@@ -123,7 +128,8 @@ static mox_status add_item(void *user, mox_json_span item, mox_err *err)
     } else if (mox_span_is(v[TYPE], "reasoning")) {
         if (r->open && (r->text.w.n > 0 || r->n_calls > 0)) close_assistant(r);
         r->open = true;
-        status = mox_span_is_array(v[CONTENT]) ? mox_json_each(v[CONTENT], "reasoning", add_thought, r, err) : MOX_OK;
+        status = mox_span_is_array(v[CONTENT]) ? mox_json_each(v[CONTENT], "reasoning", add_thought, r, err)
+                                               : MOX_OK;
     } else {
         status = mox_fail(err, MOX_E_ARG, "input[%zu] is of type %.*s, which this server does not take", r->i,
                           (int)(v[TYPE].n < 60 ? v[TYPE].n : 60), v[TYPE].text);
@@ -167,7 +173,8 @@ static mox_status add_tool(void *user, mox_json_span tool, mox_err *err)
     MOX_TRY(mox_json_fields(tool, "a tool", names, 5, v, err));
     if (!mox_span_is(v[0], "function")) { /* one that the vendor's own servers run */
         char note[160];
-        (void)snprintf(note, sizeof note, "left out a tool of type %.*s", (int)(v[0].n < 80 ? v[0].n : 80), v[0].text ? v[0].text : "null");
+        (void)snprintf(note, sizeof note, "left out a tool of type %.*s", (int)(v[0].n < 80 ? v[0].n : 80),
+                       v[0].text ? v[0].text : "null");
         mox_log_note(&r->answer->server->log, mox_http_id(r->answer->call), note);
         r->i++;
         return MOX_OK;
@@ -199,9 +206,15 @@ mox_status mox_responses_read(mox_answer *a, const mox_fields *f, mox_err *err)
 {
     static const char *const names[] = {"effort"}, *const text_names[] = {"format"};
     mox_json_span v;
-    if (f->v[FIELD_PREVIOUS].given) return mox_fail(err, MOX_E_ARG, "previous_response_id: this server keeps nothing; send the whole conversation as input");
-    if (f->v[FIELD_CONVERSATION].given) return mox_fail(err, MOX_E_ARG, "conversation: this server keeps nothing; send the whole conversation as input");
-    if (mox_field_on(f, FIELD_BACKGROUND, false)) return mox_fail(err, MOX_E_ARG, "background is not supported; leave it out");
+    if (f->v[FIELD_PREVIOUS].given)
+        return mox_fail(
+            err, MOX_E_ARG,
+            "previous_response_id: this server keeps nothing; send the whole conversation as input");
+    if (f->v[FIELD_CONVERSATION].given)
+        return mox_fail(err, MOX_E_ARG,
+                        "conversation: this server keeps nothing; send the whole conversation as input");
+    if (mox_field_on(f, FIELD_BACKGROUND, false))
+        return mox_fail(err, MOX_E_ARG, "background is not supported; leave it out");
     if (!f->v[FIELD_INPUT].given) return mox_fail(err, MOX_E_ARG, "input is missing");
     MOX_TRY(read_input(a, f, err));
     MOX_TRY(read_tools(a, f, err));
@@ -211,7 +224,8 @@ mox_status mox_responses_read(mox_answer *a, const mox_fields *f, mox_err *err)
     }
     if (f->v[FIELD_TOP_LOGPROBS].given && f->v[FIELD_TOP_LOGPROBS].number > 0)
         return mox_fail(err, MOX_E_ARG, "top_logprobs is not supported here; /v1/chat/completions has it");
-    if (f->v[FIELD_TOOL_CHOICE].given) MOX_TRY(mox_structure_read_tool_choice(&a->ask, f->v[FIELD_TOOL_CHOICE].raw, err));
+    if (f->v[FIELD_TOOL_CHOICE].given)
+        MOX_TRY(mox_structure_read_tool_choice(&a->ask, f->v[FIELD_TOOL_CHOICE].raw, err));
     if (!f->v[FIELD_TEXT].given) return MOX_OK;
     MOX_TRY(mox_json_fields(f->v[FIELD_TEXT].raw, "text", text_names, 1, &v, err));
     return mox_structure_read_format(&a->ask, v, "text.format", err);

@@ -13,7 +13,8 @@
 static void handle_embeddings(mox_server *s, mox_http_call *c)
 {
     (void)s;
-    const mox_problem p = mox_problem_make(501, "not_supported", "embeddings are not supported by this server");
+    const mox_problem p =
+        mox_problem_make(501, "not_supported", "embeddings are not supported by this server");
     mox_problem_answer(&p, MOX_VENDOR_OPENAI, c);
 }
 
@@ -87,11 +88,12 @@ static mox_http_where refuse(mox_http_call *c, const mox_problem *p, const mox_r
 static mox_http_where answer_preflight(mox_http_call *c)
 {
     mox_http_set_header(c, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    mox_http_set_header(c, "Access-Control-Allow-Headers",
-                        "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, "
-                        "Anthropic-Dangerous-Direct-Browser-Access, X-Stainless-Arch, X-Stainless-Lang, X-Stainless-Os, "
-                        "X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, "
-                        "X-Stainless-Runtime-Version, X-Stainless-Timeout");
+    mox_http_set_header(
+        c, "Access-Control-Allow-Headers",
+        "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, "
+        "Anthropic-Dangerous-Direct-Browser-Access, X-Stainless-Arch, X-Stainless-Lang, X-Stainless-Os, "
+        "X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, "
+        "X-Stainless-Runtime-Version, X-Stainless-Timeout");
     mox_http_set_header(c, "Access-Control-Max-Age", "600");
     mox_http_answer_static(c, 204, NULL, "", 0);
     return MOX_HTTP_ANSWERED;
@@ -100,8 +102,10 @@ static mox_http_where answer_preflight(mox_http_call *c)
 static bool check_type(mox_http_call *c, mox_problem *p)
 {
     int n_types, n_codings;
-    const char *type = mox_http_header(c, "Content-Type", &n_types), *coding = mox_http_header(c, "Content-Encoding", &n_codings);
-    *p = mox_problem_make(415, NULL, "the body must be JSON, with Content-Type: application/json and no Content-Encoding");
+    const char *type = mox_http_header(c, "Content-Type", &n_types),
+               *coding = mox_http_header(c, "Content-Encoding", &n_codings);
+    *p = mox_problem_make(
+        415, NULL, "the body must be JSON, with Content-Type: application/json and no Content-Encoding");
     if (n_types > 1 || n_codings > 1 || (coding && strcasecmp(coding, "identity") != 0)) return false;
     if (!type) return true;
     const size_t n = strcspn(type, "; \t");
@@ -119,9 +123,12 @@ mox_http_where mox_routes_check(void *server, mox_http_call *c)
     if (!mox_auth_check_origin(&s->auth, c, &p)) return refuse(c, &p, any);
     if (strcmp(method, "OPTIONS") == 0) return answer_preflight(c);
     if (!r) {
-        p = any ? mox_problem_make(405, NULL, "%.20s is not a method of this path; it takes %s", method, any->method)
+        p = any ? mox_problem_make(405, NULL, "%.20s is not a method of this path; it takes %s", method,
+                                   any->method)
                 : mox_problem_make(404, NULL, "there is nothing at %.200s", mox_http_path(c));
-        if (any) mox_http_set_header(c, "Allow", strcmp(any->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
+        if (any)
+            mox_http_set_header(c, "Allow",
+                                strcmp(any->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
         return refuse(c, &p, any);
     }
     if (!r->open && !mox_auth_check_key(&s->auth, c, &p)) return refuse(c, &p, r);
@@ -163,7 +170,9 @@ static void describe_reply(const mox_answer *a, bool gone, mox_log_entry *e)
     e->first_token_s = a->first_token > 0.0 ? a->first_token - mox_http_started(a->call) : 0.0;
     e->reuse = a->reuse;
     e->asked_for = a->ask.model[0] && strcmp(a->ask.model, a->server->model_name) != 0 ? a->ask.model : NULL;
-    e->finish = gone ? "cancelled" : a->failed ? (a->problem.status == 429 ? NULL : "error") : mox_finish_word(first->stop);
+    e->finish = gone        ? "cancelled"
+                : a->failed ? (a->problem.status == 429 ? NULL : "error")
+                            : mox_finish_word(first->stop);
 }
 
 void mox_routes_over(void *server, mox_http_call *c)
@@ -171,7 +180,10 @@ void mox_routes_over(void *server, mox_http_call *c)
     mox_server *s = server;
     const bool gone = mox_http_gone(c);
     const mox_answer *a = mox_http_attached(c);
-    mox_log_entry e = {.id = mox_http_id(c), .method = mox_http_method(c), .path = mox_http_path(c), .status = mox_http_status(c),
+    mox_log_entry e = {.id = mox_http_id(c),
+                       .method = mox_http_method(c),
+                       .path = mox_http_path(c),
+                       .status = mox_http_status(c),
                        .seconds = mox_clock_now() - mox_http_started(c)};
     if (a) describe_reply(a, gone, &e);
     mox_metrics_count(&s->metrics, e.status, e.finish);

@@ -23,24 +23,27 @@
 enum { CONTEXT_WANTED = 32768, CONTEXT_LEAST = 4096, WORKERS = 2, STATES_LEAST = 16 << 20 };
 static const double drain_s = 30.0, goodbye_s = 2.0;
 
-/* ---- the address ------------------------------------------------------------------------------------- */
+/* ---- the address --------------------------------------------------------------------------------- */
 
 static int open_listener(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
-    const mox_status status = mox_cli_given(o, OPT_UNIX_SOCKET) ? mox_listen_unix(&s->listener, o->v[OPT_UNIX_SOCKET].text, &err)
-                                                                : mox_listen_tcp(&s->listener, o->v[OPT_HOST].text, (int)o->v[OPT_PORT].number, &err);
+    const mox_status status =
+        mox_cli_given(o, OPT_UNIX_SOCKET)
+            ? mox_listen_unix(&s->listener, o->v[OPT_UNIX_SOCKET].text, &err)
+            : mox_listen_tcp(&s->listener, o->v[OPT_HOST].text, (int)o->v[OPT_PORT].number, &err);
     if (status != MOX_OK) {
         mox_cli_say("%s", err.msg);
         return EXIT_ENDPOINT;
     }
     s->auth.listener = &s->listener;
     if (s->listener.loopback || s->auth.n_keys > 0 || o->v[OPT_NO_AUTH].on) return EXIT_OK;
-    mox_cli_say("--host %s lets other machines in: give them a key with --api-key, or say --no-auth", o->v[OPT_HOST].text);
+    mox_cli_say("--host %s lets other machines in: give them a key with --api-key, or say --no-auth",
+                o->v[OPT_HOST].text);
     return EXIT_USAGE;
 }
 
-/* ---- the model --------------------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------------- */
 
 static void name_model(mox_server *s)
 {
@@ -58,7 +61,8 @@ static int open_chat(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
     const mox_chat_opts opts = {.template_file = o->v[OPT_TEMPLATE].text};
-    const mox_status status = mox_chat_open(&s->session.chat, s->session.dir, s->session.tokenizer, &opts, &err);
+    const mox_status status =
+        mox_chat_open(&s->session.chat, s->session.dir, s->session.tokenizer, &opts, &err);
     if (status == MOX_E_NOT_FOUND && !opts.template_file) {
         mox_log_note(&s->log, NULL, "the model has no chat template: only /v1/completions can be used");
         return EXIT_OK;
@@ -67,7 +71,8 @@ static int open_chat(mox_server *s, const mox_cli_options *o)
 }
 
 /* Without -c: what the model was made for, up to a size that agents need, halved until it fits. */
-static mox_status choose_context(const mox_server *s, const mox_cli_options *o, mox_context_opts *c, mox_err *err)
+static mox_status choose_context(const mox_server *s, const mox_cli_options *o, mox_context_opts *c,
+                                 mox_err *err)
 {
     mox_model_info info;
     mox_model_get_info(s->session.model, &info);
@@ -90,6 +95,12 @@ static const char *isa_of(const mox_context_opts *c)
     return c->isa ? c->isa : mox_isa_name(best);
 }
 
+static void warn(void *user, const char *sentence)
+{
+    mox_server *s = user;
+    mox_log_note(&s->log, NULL, sentence);
+}
+
 static int open_scheduler(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
@@ -100,17 +111,22 @@ static int open_scheduler(mox_server *s, const mox_cli_options *o)
         .model_key = key,
     };
     if (!mox_cli_context_opts(o, 0, &opts.context)) return EXIT_USAGE;
-    /* A sequence that takes up a kept prefix to the last page of its context copies that page, so one must be to spare. */
+    /* A sequence that takes up a kept prefix to the last page of its context copies that page, so one must
+     * be to spare. */
     const int64_t prefix = o->v[OPT_PREFIX_CACHE].number, least = opts.state_dir ? STATES_LEAST : 0;
     opts.context.prefix_bytes = prefix > least ? prefix : least;
+    opts.context.warn = warn; /* also while it runs, where nothing may wait for standard error */
+    opts.context.warn_user = s;
     opts.context.n_seqs = s->n_slots = (int32_t)o->v[OPT_PARALLEL].number;
     if (choose_context(s, o, &opts.context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     const int code = mox_cli_memory_settle(&s->session, o, &opts.context, NULL, 0);
     if (code != EXIT_OK) return code;
     s->n_ctx = opts.context.n_ctx;
-    if (opts.state_dir && mox_fingerprint(s->session.dir, &opts.context, isa_of(&opts.context), key, &err) != MOX_OK)
+    if (opts.state_dir &&
+        mox_fingerprint(s->session.dir, &opts.context, isa_of(&opts.context), key, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
-    if (mox_scheduler_create(&s->scheduler, s->session.model, s->session.tokenizer, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (mox_scheduler_create(&s->scheduler, s->session.model, s->session.tokenizer, &opts, &err) != MOX_OK)
+        return mox_cli_fail_opening(&err);
     return EXIT_OK;
 }
 
@@ -125,18 +141,25 @@ static int open_model(mox_server *s, const mox_cli_options *o)
     name_model(s);
     s->created = (int64_t)time(NULL);
     mox_err err;
-    if (mox_token_trie_create(&s->trie, s->session.tokenizer, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    if (mox_token_trie_create(&s->trie, s->session.tokenizer, &err) != MOX_OK)
+        return mox_cli_fail_opening(&err);
+    if (mox_quotes_create(&s->quotes, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     return open_scheduler(s, o);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------- */
 
 static int start_http(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
-    const mox_http_opts opts = {.listener = s->listener.fd, .body_max = o->v[OPT_BODY_LIMIT].number, .n_workers = WORKERS,
-                                .check = mox_routes_check, .handle = mox_routes_handle, .over = mox_routes_over,
-                                .refuse = mox_routes_refuse, .user = s};
+    const mox_http_opts opts = {.listener = s->listener.fd,
+                                .body_max = o->v[OPT_BODY_LIMIT].number,
+                                .n_workers = WORKERS,
+                                .check = mox_routes_check,
+                                .handle = mox_routes_handle,
+                                .over = mox_routes_over,
+                                .refuse = mox_routes_refuse,
+                                .user = s};
     if (mox_http_start(&s->http, &opts, &err) == MOX_OK) return EXIT_OK;
     mox_cli_say("%s", err.msg);
     return EXIT_ENDPOINT;
@@ -144,12 +167,13 @@ static int start_http(mox_server *s, const mox_cli_options *o)
 
 static void announce(const mox_server *s)
 {
-    mox_cli_putf("moxie: %s at %s%s, context %lld, %d at once\n", s->model_name, s->listener.unix_path ? "unix:" : "http://",
-                 s->listener.address, (long long)s->n_ctx, (int)s->n_slots);
+    mox_cli_putf("moxie: %s at %s%s, context %lld, %d at once\n", s->model_name,
+                 s->listener.unix_path ? "unix:" : "http://", s->listener.address, (long long)s->n_ctx,
+                 (int)s->n_slots);
     mox_cli_put_flush();
 }
 
-/* ---- signals --------------------------------------------------------------------------------------------------- */
+/* ---- signals ------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t reopen_log;
 
@@ -221,8 +245,10 @@ static int run(mox_server *s, const mox_cli_options *o)
     mox_scheduler_stop(s->scheduler);
     if (s->http) (void)mox_http_wait(s->http, goodbye_s);
     mox_http_stop(&s->http);
-    mox_scheduler_destroy(&s->scheduler); /* as long as there are connections, somebody may ask it something */
+    mox_scheduler_destroy(
+        &s->scheduler); /* as long as there are connections, somebody may ask it something */
     mox_token_trie_destroy(&s->trie);
+    mox_quotes_destroy(&s->quotes);
     return code;
 }
 
@@ -231,7 +257,8 @@ int mox_cli_serve(const mox_cli_options *o)
     static mox_server s; /* large, and one to a process */
     mox_err err;
     s = (mox_server){.listener = {.fd = -1}};
-    if (mox_log_open(&s.log, o->v[OPT_LOG_FILE].text, o->v[OPT_LOG_JSON].on, o->v[OPT_QUIET].on, &err) != MOX_OK) {
+    if (mox_log_open(&s.log, o->v[OPT_LOG_FILE].text, o->v[OPT_LOG_JSON].on, o->v[OPT_QUIET].on, &err) !=
+        MOX_OK) {
         mox_cli_say("%s", err.msg);
         return EXIT_USAGE;
     }

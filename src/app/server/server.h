@@ -10,6 +10,7 @@
 #include "app/server/log.h"
 #include "app/server/metrics.h"
 #include "app/server/problem.h"
+#include "app/server/quotes.h"
 
 #include "moxie/grammar.h"
 #include "moxie/scheduler.h"
@@ -21,6 +22,7 @@ typedef struct mox_server {
     mox_cli_settings settings;
     mox_scheduler *scheduler;
     mox_token_trie *trie; /* for replies that keep to a form */
+    mox_quotes *quotes;
     mox_listener listener;
     mox_http *http;
     mox_auth auth;
@@ -50,7 +52,8 @@ void mox_routes_over(void *server, mox_http_call *c);
 void mox_routes_refuse(void *server, mox_http_call *c, int status, const char *sentence);
 
 /* The endpoints, one file for each family of them. */
-mox_handler mox_handle_chat, mox_handle_completions, mox_handle_responses, mox_handle_messages, mox_handle_count_tokens;
+mox_handler mox_handle_chat, mox_handle_completions, mox_handle_responses, mox_handle_messages,
+    mox_handle_count_tokens;
 mox_handler mox_handle_models, mox_handle_model, mox_handle_props, mox_handle_slots, mox_handle_tokenize,
     mox_handle_detokenize, mox_handle_apply_template, mox_handle_health;
 mox_handler mox_handle_metrics, mox_handle_page;

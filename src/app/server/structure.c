@@ -7,7 +7,8 @@
 
 static mox_status set_form(mox_ask *a, mox_form form, mox_json_span text, const char *what, mox_err *err)
 {
-    if (a->form != MOX_FORM_FREE) return mox_fail(err, MOX_E_ARG, "%s and another form of the reply exclude each other", what);
+    if (a->form != MOX_FORM_FREE)
+        return mox_fail(err, MOX_E_ARG, "%s and another form of the reply exclude each other", what);
     a->form = form;
     a->form_field = what;
     a->schema = text;
@@ -21,7 +22,8 @@ mox_status mox_structure_read_format(mox_ask *a, mox_json_span format, const cha
     if (mox_json_is_null(format)) return MOX_OK;
     MOX_TRY(mox_json_fields(format, what, names, 3, v, err));
     if (mox_span_is(v[0], "text")) return MOX_OK;
-    if (mox_span_is(v[0], "json_object") && !mox_span_is_object(v[2])) return set_form(a, MOX_FORM_OBJECT, v[2], what, err);
+    if (mox_span_is(v[0], "json_object") && !mox_span_is_object(v[2]))
+        return set_form(a, MOX_FORM_OBJECT, v[2], what, err);
     if (!mox_span_is(v[0], "json_schema") && !mox_span_is(v[0], "json_object"))
         return mox_fail(err, MOX_E_ARG, "%s.type must be text, json_object or json_schema", what);
     if (mox_span_is_object(v[1])) MOX_TRY(mox_json_fields(v[1], what, inner, 1, &v[2], err));
@@ -33,7 +35,9 @@ mox_status mox_structure_choose(mox_ask *a, mox_tool_choice choice, mox_json_spa
 {
     if (choice == MOX_TOOLS_NONE) mox_put_clear(&a->tools); /* the model is not told of them */
     if (choice != MOX_TOOLS_REQUIRED) return MOX_OK;
-    if (a->tools.w.n == 0) return mox_fail(err, MOX_E_ARG, "tool_choice asks for a call, but there are no tools");
+    if (!mox_put_ok(&a->tools)) return mox_fail_memory(err, a->tools.w.n, "tools");
+    if (a->tools.w.n == 0)
+        return mox_fail(err, MOX_E_ARG, "tool_choice asks for a call, but there are no tools");
     if (!mox_json_is_null(name)) MOX_TRY(mox_json_get_string(name, "tool_choice", &a->call_name, NULL, err));
     return set_form(a, MOX_FORM_CALL, (mox_json_span){0}, "tool_choice", err);
 }
@@ -46,9 +50,11 @@ mox_status mox_structure_read_tool_choice(mox_ask *a, mox_json_span choice, mox_
     if (mox_json_is_null(choice) || mox_span_is(choice, "auto")) return MOX_OK;
     if (mox_span_is(choice, "none")) return mox_structure_choose(a, MOX_TOOLS_NONE, nobody, err);
     if (mox_span_is(choice, "required")) return mox_structure_choose(a, MOX_TOOLS_REQUIRED, nobody, err);
-    if (!mox_span_is_object(choice)) return mox_fail(err, MOX_E_ARG, "tool_choice must be none, auto, required or name a function");
+    if (!mox_span_is_object(choice))
+        return mox_fail(err, MOX_E_ARG, "tool_choice must be none, auto, required or name a function");
     MOX_TRY(mox_json_fields(choice, "tool_choice", names, 3, v, err));
-    if (mox_span_is_object(v[1])) MOX_TRY(mox_json_fields(v[1], "tool_choice.function", inner, 1, &v[2], err));
+    if (mox_span_is_object(v[1]))
+        MOX_TRY(mox_json_fields(v[1], "tool_choice.function", inner, 1, &v[2], err));
     if (!mox_span_is_string(v[2])) return mox_fail(err, MOX_E_ARG, "tool_choice names no function");
     return mox_structure_choose(a, MOX_TOOLS_REQUIRED, v[2], err);
 }
@@ -56,15 +62,19 @@ mox_status mox_structure_read_tool_choice(mox_ask *a, mox_json_span choice, mox_
 mox_status mox_structure_read_openai(mox_ask *a, const mox_fields *f, mox_err *err)
 {
     const mox_field_value *grammar = &f->v[FIELD_GRAMMAR], *schema = &f->v[FIELD_JSON_SCHEMA];
-    if (f->v[FIELD_TOOL_CHOICE].given) MOX_TRY(mox_structure_read_tool_choice(a, f->v[FIELD_TOOL_CHOICE].raw, err));
-    if (grammar->given && a->tools.w.n > 2) return mox_fail(err, MOX_E_ARG, "grammar and tools exclude each other");
-    if (f->v[FIELD_RESPONSE_FORMAT].given) MOX_TRY(mox_structure_read_format(a, f->v[FIELD_RESPONSE_FORMAT].raw, "response_format", err));
+    if (f->v[FIELD_TOOL_CHOICE].given)
+        MOX_TRY(mox_structure_read_tool_choice(a, f->v[FIELD_TOOL_CHOICE].raw, err));
+    if (grammar->given && a->tools.w.n > 2)
+        return mox_fail(err, MOX_E_ARG, "grammar and tools exclude each other");
+    if (f->v[FIELD_RESPONSE_FORMAT].given)
+        MOX_TRY(mox_structure_read_format(a, f->v[FIELD_RESPONSE_FORMAT].raw, "response_format", err));
     if (schema->given) MOX_TRY(set_form(a, MOX_FORM_SCHEMA, schema->raw, "json_schema", err));
-    if (grammar->given && grammar->raw.n > 2) MOX_TRY(set_form(a, MOX_FORM_GRAMMAR, grammar->raw, "grammar", err));
+    if (grammar->given && grammar->raw.n > 2)
+        MOX_TRY(set_form(a, MOX_FORM_GRAMMAR, grammar->raw, "grammar", err));
     return MOX_OK;
 }
 
-/* ---- grammars -------------------------------------------------------------------------------------------- */
+/* ---- grammars ------------------------------------------------------------------------------------ */
 
 typedef struct warning_target {
     mox_log *log;
@@ -92,9 +102,14 @@ static mox_status compile_calls(mox_ask *a, mox_server *s, const char *id, mox_e
     mox_chat_info info = {0};
     warning_target target = {&s->log, id};
     if (s->session.chat) mox_chat_get_info(s->session.chat, &info);
-    if (!info.call_format) return mox_fail(err, MOX_E_ARG, "this model has no form of tool calls that could be asked for");
-    const mox_calls_opts opts = {.format = info.call_format, .tools = {mox_writer_text(&a->tools.w), a->tools.w.n}, .name = a->call_name,
-                                 .parallel = !a->single_call, .warn = warn, .warn_user = &target};
+    if (!info.call_format)
+        return mox_fail(err, MOX_E_ARG, "this model has no form of tool calls that could be asked for");
+    const mox_calls_opts opts = {.format = info.call_format,
+                                 .tools = {mox_writer_text(&a->tools.w), a->tools.w.n},
+                                 .name = a->call_name,
+                                 .parallel = !a->single_call,
+                                 .warn = warn,
+                                 .warn_user = &target};
     return mox_grammar_create_calls(&a->grammar, &opts, err);
 }
 
@@ -103,7 +118,9 @@ static mox_status compile(mox_ask *a, mox_server *s, const char *id, mox_err *er
     switch (a->form) {
     case MOX_FORM_FREE: return MOX_OK;
     case MOX_FORM_OBJECT: return mox_grammar_create_object(&a->grammar, err);
-    case MOX_FORM_SCHEMA: return mox_grammar_create_schema(&a->grammar, (mox_json_text){a->schema.text, a->schema.n}, NULL, err);
+    case MOX_FORM_SCHEMA:
+        return mox_grammar_create_schema(&a->grammar, (mox_json_text){a->schema.text, a->schema.n}, NULL,
+                                         err);
     case MOX_FORM_GRAMMAR: return compile_gbnf(a, err);
     case MOX_FORM_CALL: return compile_calls(a, s, id, err);
     }
