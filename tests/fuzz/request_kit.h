@@ -111,6 +111,8 @@ void mox_http_end(mox_http_call *c, bool whole)
 const char *mox_http_method(const mox_http_call *c) { return c ? "POST" : NULL; }
 uint64_t mox_cli_random(void) { return 5; }
 void mox_log_note(mox_log *l, const char *id, const char *sentence) { promise(l && id && *sentence); }
+int64_t mox_log_lost(mox_log *l) { return l ? 7 : 0; }
+void mox_model_get_generation(const mox_model *m, mox_generation *out) { *out = (mox_generation){.top_k = m ? 1 : 0}; }
 void mox_model_inspect(const mox_model *m, mox_inspection *out) { *out = (mox_inspection){.n_vocab = m ? 1 : 0}; }
 void mox_scheduler_get_stats(mox_scheduler *s, mox_scheduler_stats *out) { *out = (mox_scheduler_stats){.n_running = s ? 1 : 0}; }
 int32_t mox_scheduler_get_slots(mox_scheduler *s, mox_slot_info *out, int32_t n) { return s && out ? n : 0; }
@@ -202,6 +204,7 @@ static inline void kit_open_server(void)
     promise(kit_open(&s->session.tokenizer, &k, "{\"eos_token\": \"<E>\", \"bos_token\": \"<S>\"}", NULL) == MOX_OK);
     promise(mox_chat_open(&s->session.chat, "", s->session.tokenizer, &(mox_chat_opts){.template_file = path}, &err) == MOX_OK);
     promise(mox_token_trie_create(&s->trie, s->session.tokenizer, &err) == MOX_OK && unlink(path) == 0);
+    promise(mox_quotes_create(&s->quotes, &err) == MOX_OK);
     mox_metrics_init(&s->metrics);
     s->settings.sampling = (mox_sampler_opts){.temperature = 1};
     s->settings.max_tokens = s->settings.think_budget = -1;
@@ -213,6 +216,7 @@ static inline void kit_open_server(void)
 static inline void kit_close_server(void)
 {
     mox_metrics_deinit(&kit_server.metrics);
+    mox_quotes_destroy(&kit_server.quotes);
     mox_token_trie_destroy(&kit_server.trie);
     mox_chat_close(&kit_server.session.chat);
     mox_tokenizer_close(&kit_server.session.tokenizer);
