@@ -97,15 +97,16 @@ const mox_cli_command mox_cli_commands[] = {
              "wait, those in which there was nothing to compute until a read ended; slots of the expert cache that are in "
              "use; GB memory, what the process has for itself at the end of the test.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
-             "prompts by the second.  Behind wait it is read and dense together in percent of the time taken."},
+             "prompts by the second.  Behind wait it is read and dense together in percent of the time taken.  With --experts "
+             "stream memory and arithmetic are probed once, at the beginning."},
     {"plan", "what would go where in memory, whether it fits, and how fast that could be",
      "moxie plan [-m MODEL | --synthetic NAME[:layers=N]] [--ram SIZE] [-c N] [options]", mox_cli_plan, .bit = PLAN,
      .more = "Nothing is loaded: a synthetic model is planned for by its shape alone.  When it does not fit, the exit status is "
              "4 and the smallest budget that does is named.\n"
-             "Speeds are what this machine could do at best while it computes, with reads from disk in between.  Without "
-             "--disk the disk of the model's files is measured, once for each disk, which takes two seconds.  alike: every expert is asked for "
-             "as often as any other, the worst case for a cache.  zipf: the i-th most popular one of a layer 1/i times as "
-             "often as the first."},
+             "Speeds are estimated from short measurements of this machine's kernels, with reads from disk that overlap "
+             "computing in part.  Without --disk the disk of the model's files is measured, once for each disk, which takes "
+             "two seconds.  alike: every expert is asked for as often as any other, the worst case for a cache.  zipf: the "
+             "i-th most popular one of a layer 1/i times as often as the first."},
     {"synth", "a random checkpoint in the shape of a real model, for benchmarks",
      "moxie synth NAME[:layers=N] DIR [--seed N] [--skew X]", mox_cli_synth, .bit = SYNTH,
      .takes_words = 2, .words = {MEANS_SHAPE, MEANS_FOLDER},
