@@ -375,7 +375,8 @@ static void rates_follow_from_the_machine(void **state)
     assert_true(fabs(s.disk_bytes_per_token - 8000.0) < 1e-3);
     m.disk_bytes_per_s = 1e5;
     mox_plan_predict(&p, &m, &s);
-    assert_true(fabs(1.0 / s.decode_per_s - (step * 5000 / 1e6 + 8000 / 1e5)) < 1e-6); /* experts are computed meanwhile */
+    /* experts are computed meanwhile, though that is not for nothing */
+    assert_true(1.0 / s.decode_per_s > step * 5000 / 1e6 + 8000 / 1e5 && 1.0 / s.decode_per_s < step * 12200 / 1e6 + 8000 / 1e5);
     mox_plan_machine fast = m;
     fast.disk_bytes_per_s = 1e12;
     mox_plan_predict(&p, &fast, &s);
