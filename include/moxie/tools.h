@@ -151,7 +151,8 @@ typedef struct mox_plan {
     int64_t n_batch_wanted; /* more than n_batch: it had to shrink */
     /* what computing takes */
     int64_t token_bytes;  /* read from memory for one token at the beginning of a context, experts left out */
-    int64_t token_macs;   /* multiply-adds of one token */
+    int64_t token_macs;   /* multiply-adds of one token, without the head, */
+    int64_t head_macs;    /* and those of the head, which of a prompt only the last token needs */
 } mox_plan;
 
 /* MOX_OK also when it does not fit. */

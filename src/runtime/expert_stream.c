@@ -338,7 +338,9 @@ void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t 
     s->guess_layer = layer;
     s->n_guess = 0;
     for (int64_t i = 0; i < n; i++) {
-        bool known = mox_expert_cache_find(&s->cache, first + ids[i]) >= 0;
+        const int32_t at = mox_expert_cache_find(&s->cache, first + ids[i]);
+        bool known = at >= 0;
+        if (known && s->foresight.reads && s->slots[at].state == SLOT_LOADING) mox_reader_unpark(s->reader, &s->slots[at].job);
         for (int64_t k = 0; k < s->n_guess && !known; k++) known = s->guess[k] == ids[i];
         if (!known) s->guess[s->n_guess++] = ids[i];
     }

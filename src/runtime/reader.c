@@ -218,18 +218,23 @@ void mox_reader_submit(mox_reader *r, mox_read_job *job)
     if (call) r->engine->wake(r);
 }
 
-void mox_reader_hurry(mox_reader *r, mox_read_job *job)
+/* Of a job that waits, to another list unless it is there; a thread wakes up for it: parked jobs are no reason to be awake. */
+static void move(mox_reader *r, mox_read_job *job, bool ahead)
 {
     pthread_mutex_lock(&r->lock);
-    if (job->state == QUEUED && job->ahead) {
+    if (job->state == QUEUED && (job->parked || job->ahead != ahead)) {
         cut_out(list_of(r, job), job);
-        append(&r->urgent, job);
+        append(ahead ? &r->ahead : &r->urgent, job);
     }
-    job->ahead = job->parked = false;
-    const bool call = mox_reader_call(r); /* parked jobs are no reason to be awake */
+    job->ahead = ahead;
+    job->parked = false;
+    const bool call = mox_reader_call(r);
     pthread_mutex_unlock(&r->lock);
     if (call) r->engine->wake(r);
 }
+
+void mox_reader_hurry(mox_reader *r, mox_read_job *job) { move(r, job, false); }
+void mox_reader_unpark(mox_reader *r, mox_read_job *job) { move(r, job, job->ahead); }
 
 void mox_reader_park(mox_reader *r)
 {

@@ -80,7 +80,8 @@ static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double 
         expert_bytes = layers * needed * each;
     }
     const double bytes = (double)p->token_bytes + expert_bytes;
-    const double reading = bytes / m->weights_per_s, multiplying = tokens * (double)p->token_macs / m->macs_per_s;
+    const double macs = tokens * (double)p->token_macs + (double)p->head_macs;
+    const double reading = bytes / m->weights_per_s, multiplying = macs / m->macs_per_s;
     const double computing = fmax(reading, multiplying) / of_products, loading = *disk > 0.0 ? *disk / m->disk_bytes_per_s : 0.0;
     const double overlapping = tokens > 1.0 ? computing : computing * expert_bytes / bytes;
     const double both = fmin(overlapping / beside_reads, loading / beside_computing);

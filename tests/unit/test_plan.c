@@ -383,6 +383,12 @@ static void rates_follow_from_the_machine(void **state)
     assert_true(fabs(s.decode_per_s * step * 12200 / 1e6 - 1.0) < 1e-6);
     mox_plan_predict(&p, &m, &s);
     assert_true(s.prefill_per_s > s.decode_per_s); /* a batch shares what it reads */
+    m.macs_per_s = 1e3; /* multiplying decides: 1000 per token, and the head once per batch */
+    mox_plan_predict(&p, &m, &s);
+    const double without = s.prefill_per_s;
+    p.head_macs = 64000;
+    mox_plan_predict(&p, &m, &s);
+    assert_true(fabs(without / s.prefill_per_s - 2.0) < 0.05);
     p.experts = MOX_EXPERTS_MMAP;
     mox_plan_predict(&p, &m, &s);
     assert_true(s.decode_per_s == 0.0);

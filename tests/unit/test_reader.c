@@ -360,7 +360,8 @@ static void parked_jobs_wait_to_be_hurried(void **state)
             q[i] = one_range(i % N_FILES, 1000 * i + 1, 20000);
             q[i].job.ahead = true;
         }
-        for (int i = 0; i < 4; i++) submit(r, &q[i]);
+        for (int i = 0; i < 6; i++)
+            if (i != 4) submit(r, &q[i]);
         await_inside(&g);
         mox_reader_park(r);
         gate_set(&g, false);
@@ -368,12 +369,14 @@ static void parked_jobs_wait_to_be_hurried(void **state)
         assert_null(mox_reader_wait(r, 0.05));
         mox_reader_hurry(r, &q[2].job);
         expect_next(r, &q[2]);
+        mox_reader_unpark(r, &q[5].job);
+        expect_next(r, &q[5]);
         submit(r, &q[4]);
         expect_next(r, &q[4]);
         assert_true(mox_reader_withdraw(r, &q[1].job));
         submit(r, &q[1]);
         expect_next(r, &q[1]);
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 6; i++)
             if (i != 3) expect_bytes(&d, &q[i]);
         mox_reader_close(&r); /* with one of them left */
         assert_int_equal(q[3].job.status, MOX_E_CANCELLED);
