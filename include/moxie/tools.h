@@ -152,7 +152,8 @@ typedef struct mox_plan {
     int64_t n_batch_wanted; /* more than n_batch: it had to shrink */
     /* what computing takes */
     int64_t token_bytes;  /* read from memory for one token at the beginning of a context, experts left out */
-    int64_t token_macs;   /* multiply-adds of one token */
+    int64_t token_macs;   /* multiply-adds of one token, without the head, */
+    int64_t head_macs;    /* and those of the head, which of a prompt only the last token needs */
 } mox_plan;
 
 /* MOX_OK also when it does not fit. */
@@ -168,7 +169,7 @@ typedef struct mox_plan_machine {
 } mox_plan_machine;
 
 /* Rates of tokens, 0 = unknown.  While generating, reads of experts are taken to overlap the computing
- * of experts and nothing else; in a prompt they overlap all computing. */
+ * of experts and nothing else; in a prompt they overlap all computing.  Where they do, both are slower. */
 typedef struct mox_plan_speed {
     double hit_rate;       /* of experts while generating, with the least recently used one giving way */
     double decode_per_s;   /* tokens, at the beginning of a context */
@@ -326,7 +327,7 @@ MOX_API double mox_probe_read(mox_probe *p);
  * divided by the times that the precision needs it; some milliseconds. */
 MOX_API double mox_probe_macs(mox_probe *p);
 /* What the kernels make of both: bytes of 4-bit weights per second in products with one token, and
- * multiply-adds per second in products with 32 tokens; some milliseconds each. */
+ * multiply-adds per second in products with 128 tokens; some milliseconds each. */
 MOX_API double mox_probe_weights(mox_probe *p);
 MOX_API double mox_probe_products(mox_probe *p);
 MOX_API const char *mox_probe_instruction(const mox_probe *p); /* static storage */

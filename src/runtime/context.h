@@ -115,7 +115,7 @@ void mox_seq_rollback(mox_seq *s);         /* after a failed step: I2, I3 */
 void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans);
 void mox_work_head(mox_context *c, int64_t n_rows);
 /* What one token takes at the beginning of a context, experts' bytes left out. */
-void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs);
+void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs, int64_t *head_macs);
 
 /* runtime/step.c, for create: bytes of activations that the largest step takes. */
 mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err);

@@ -52,6 +52,7 @@ struct mox_expert_stream {
     int64_t n_done, n_given, n_ready;
     const expert_slot *failed; /* its read failed, and the batch with it */
 
+    bool warming; /* nobody has asked for anything yet */
     bool prefetch;
     mox_foresight foresight;
     int32_t guess_layer;
@@ -305,12 +306,15 @@ static int64_t find_hottest(mox_expert_stream *s, const uint32_t *heat)
 }
 
 /* They are in the index at once, so that which slot a batch takes does not depend on what has arrived.  The
- * coldest of them give way first, and are read last: mostly their reads have not begun, and never will. */
+ * coldest of them give way first, and are read last: mostly their reads have not begun, and never will.  Once a
+ * batch asks, the others are read when their turn comes and not before: whatever is read beside a step slows it
+ * down, and what it needs itself is most of what it can get. */
 static void warm(mox_expert_stream *s, const uint32_t *heat)
 {
     const int64_t n = find_hottest(s, heat);
     for (int64_t i = n - 1; i >= 0; i--) (void)mox_expert_cache_take(&s->cache, s->slots[i].key); /* the hottest was used last, */
     for (int64_t i = n - 1; i >= 0; i--) begin_read(s, &s->slots[i], s->cache.key_of[i], READ_HEAT); /* and is read first */
+    s->warming = true;
 }
 
 /* ---- ahead of a layer ---- */
@@ -334,7 +338,9 @@ void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t 
     s->guess_layer = layer;
     s->n_guess = 0;
     for (int64_t i = 0; i < n; i++) {
-        bool known = mox_expert_cache_find(&s->cache, first + ids[i]) >= 0;
+        const int32_t at = mox_expert_cache_find(&s->cache, first + ids[i]);
+        bool known = at >= 0;
+        if (known && s->foresight.reads && s->slots[at].state == SLOT_LOADING) mox_reader_unpark(s->reader, &s->slots[at].job);
         for (int64_t k = 0; k < s->n_guess && !known; k++) known = s->guess[k] == ids[i];
         if (!known) s->guess[s->n_guess++] = ids[i];
     }
@@ -436,6 +442,8 @@ static void read_missing(mox_expert_stream *s)
 void mox_expert_stream_acquire(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n)
 {
     s->acquired_s = mox_clock_now();
+    if (s->warming) mox_reader_park(s->reader);
+    s->warming = false;
     collect(s);
     s->layer = layer;
     s->ids = ids;

@@ -67,7 +67,7 @@ static mox_status measure_weights(planner *l, mox_plan *p)
     p->n_experts_active = m->report.n_layers_moe * m->report.n_experts_active;
     p->expert_bytes_all = l->expert_bytes;
     p->copy_bytes = m->residency.copy ? l->mapped_bytes : 0;
-    mox_work_token(m, &p->token_bytes, &p->token_macs);
+    mox_work_token(m, &p->token_bytes, &p->token_macs, &p->head_macs);
     return MOX_OK;
 }
 

@@ -44,7 +44,10 @@ static void cut_out(mox_read_list *l, mox_read_job *job)
     if (l->tail == job) l->tail = before;
 }
 
-static mox_read_list *list_of(mox_reader *r, const mox_read_job *job) { return job->ahead ? &r->ahead : &r->urgent; }
+static mox_read_list *list_of(mox_reader *r, const mox_read_job *job)
+{
+    return job->parked ? &r->parked : job->ahead ? &r->ahead : &r->urgent;
+}
 
 /* ---- pieces ---- */
 
@@ -200,6 +203,7 @@ void mox_reader_submit(mox_reader *r, mox_read_job *job)
     job->err = (mox_err){0};
     job->queued_s = mox_clock_now();
     job->n_begun = job->n_done = job->i_range = job->i_piece = 0;
+    job->parked = false;
     const int64_t n_pieces = check_job(r, job);
     pthread_mutex_lock(&r->lock);
     r->n_outstanding++;
@@ -214,14 +218,34 @@ void mox_reader_submit(mox_reader *r, mox_read_job *job)
     if (call) r->engine->wake(r);
 }
 
-void mox_reader_hurry(mox_reader *r, mox_read_job *job)
+/* Of a job that waits, to another list unless it is there; a thread wakes up for it: parked jobs are no reason to be awake. */
+static void move(mox_reader *r, mox_read_job *job, bool ahead)
 {
     pthread_mutex_lock(&r->lock);
-    if (job->state == QUEUED && job->ahead) {
-        cut_out(&r->ahead, job);
-        append(&r->urgent, job);
+    if (job->state == QUEUED && (job->parked || job->ahead != ahead)) {
+        cut_out(list_of(r, job), job);
+        append(ahead ? &r->ahead : &r->urgent, job);
     }
-    job->ahead = false;
+    job->ahead = ahead;
+    job->parked = false;
+    const bool call = mox_reader_call(r);
+    pthread_mutex_unlock(&r->lock);
+    if (call) r->engine->wake(r);
+}
+
+void mox_reader_hurry(mox_reader *r, mox_read_job *job) { move(r, job, false); }
+void mox_reader_unpark(mox_reader *r, mox_read_job *job) { move(r, job, job->ahead); }
+
+void mox_reader_park(mox_reader *r)
+{
+    pthread_mutex_lock(&r->lock);
+    mox_read_list all = r->ahead;
+    r->ahead = (mox_read_list){0};
+    for (mox_read_job *job; (job = all.head);) {
+        cut_out(&all, job);
+        job->parked = job->n_begun == 0;
+        append(list_of(r, job), job);
+    }
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -423,6 +447,7 @@ void mox_reader_close(mox_reader **reader)
     r->stop = true;
     cancel_all(&r->urgent);
     cancel_all(&r->ahead);
+    cancel_all(&r->parked);
     pthread_mutex_unlock(&r->lock);
     if (r->engine) r->engine->stop(r);
     for (int32_t i = 0; i < r->n_files; i++) mox_file_close(&r->direct[i]);

@@ -45,6 +45,7 @@ typedef struct mox_read_job {
     int32_t n_begun, n_done; /* pieces */
     int32_t i_range;         /* the next piece begins in this range, */
     int32_t i_piece;         /* and is this one of it */
+    bool parked;
     int state;
 } mox_read_job;
 
@@ -71,6 +72,9 @@ void mox_reader_close(mox_reader **r);
 void mox_reader_submit(mox_reader *r, mox_read_job *job);
 /* A job ahead becomes urgent, behind the urgent ones; others stay where they are. */
 void mox_reader_hurry(mox_reader *r, mox_read_job *job);
+/* Jobs ahead that have not begun do not, until they are hurried or unparked; those that come later are not concerned. */
+void mox_reader_park(mox_reader *r);
+void mox_reader_unpark(mox_reader *r, mox_read_job *job); /* others stay where they are */
 /* True: it had not begun, will not, and belongs to the caller again. */
 bool mox_reader_withdraw(mox_reader *r, mox_read_job *job);
 /* A job that is done; NULL: none within the time, or none outstanding. */

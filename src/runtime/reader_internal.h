@@ -4,7 +4,7 @@
  * An engine takes pieces and reads them until advance says that they are finished.  Fields
  * below `lock` are guarded by it; a piece that was taken belongs to whoever took it.
  *
- * I1  a job is in the list of its kind (urgent, ahead) as long as a piece of it is left to
+ * I1  a job is in the list of its kind (urgent, ahead, parked) as long as a piece of it is left to
  *     begin, and its state is QUEUED exactly then.
  * I2  n_idle is at least the number of threads of the engine that sleep and have not been
  *     signalled: a sleeper counts itself, and whoever wakes it takes it off.
@@ -55,7 +55,7 @@ struct mox_reader {
 
     pthread_mutex_t lock;
     pthread_cond_t done_cond;
-    mox_read_list urgent, ahead, done;
+    mox_read_list urgent, ahead, parked, done;
     int64_t n_outstanding; /* jobs that wait has not returned */
     int n_idle;            /* I2 */
     bool called;           /* I3 */

@@ -48,10 +48,11 @@ static int64_t token_macs(const mox_model *m)
     return r->params_active - params_of(&m->embed) - (r->tied_embeddings ? 0 : params_of(&m->head)) + recurrent_macs(r);
 }
 
-void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs)
+void mox_work_token(const mox_model *m, int64_t *bytes, int64_t *macs, int64_t *head_macs)
 {
     *bytes = dense_bytes(m, 1) + mox_weight_bytes(&m->head) + m->report.state_bytes;
-    *macs = token_macs(m) + params_of(&m->head);
+    *macs = token_macs(m);
+    *head_macs = params_of(&m->head);
 }
 
 /* Bytes of experts that n tokens read at most. */

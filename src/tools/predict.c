@@ -11,6 +11,9 @@
  * so many of a layer.  When not even one step fits, everything of a layer is gone when its
  * turn comes again, and nothing is found.
  *
+ * Reads go on while experts are computed, and in a prompt, whose next layer is read ahead, all the time.  Both
+ * use the same memory, so that time is not saved as a whole.
+ *
  * Refuses nothing: what is not known is 0. */
 #include "moxie/tools.h"
 #include "tools/popularity.h"
@@ -18,7 +21,10 @@
 #include <math.h>
 
 enum { MOST_EXPERTS = 1 << 16, MOST_STEPS = 1 << 15 };
-static const double of_products = 0.9;
+
+/* Measured on a machine of two cores (bench/results/stream.md): a step takes a tenth longer than its products;
+ * computing and reading slow each other down to these parts of their speeds. */
+static const double of_products = 0.9, beside_reads = 0.8, beside_computing = 0.64;
 
 /* Of the experts of one layer, what m steps need and what was needed m steps ago and not
  * since, both on average; *variance: of the former. */
@@ -74,10 +80,12 @@ static double step_seconds(const mox_plan *p, const mox_plan_machine *m, double 
         expert_bytes = layers * needed * each;
     }
     const double bytes = (double)p->token_bytes + expert_bytes;
-    const double reading = bytes / m->weights_per_s, multiplying = tokens * (double)p->token_macs / m->macs_per_s;
+    const double macs = tokens * (double)p->token_macs + (double)p->head_macs;
+    const double reading = bytes / m->weights_per_s, multiplying = macs / m->macs_per_s;
     const double computing = fmax(reading, multiplying) / of_products, loading = *disk > 0.0 ? *disk / m->disk_bytes_per_s : 0.0;
-    const double overlap = tokens > 1.0 ? computing : computing * expert_bytes / bytes;
-    return computing - overlap + fmax(overlap, loading);
+    const double overlapping = tokens > 1.0 ? computing : computing * expert_bytes / bytes;
+    const double both = fmin(overlapping / beside_reads, loading / beside_computing);
+    return computing + loading - both * (beside_reads + beside_computing - 1.0);
 }
 
 void mox_plan_predict(const mox_plan *p, const mox_plan_machine *m, mox_plan_speed *out)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20, LEAST_BYTES = 256 << 20, MOST_BYTES = 1 << 30, PIECES = 4 };
-enum { ROWS = 768, COLS = 2048, MOST_TOKENS = 32 }; /* like an expert: less than a chunk with its scales */
+enum { ROWS = 768, COLS = 2048, MOST_TOKENS = 128 }; /* like an expert: less than a chunk with its scales */
 static const mox_mat_layout layout = {.kind = MOX_MAT_AFFINE, .bits = 4, .group = 64, .scale_type = MOX_DT_BF16};
 static const double multiply_s = 0.02;
 
@@ -146,7 +146,7 @@ double mox_probe_weights(mox_probe *p)
 
 double mox_probe_products(mox_probe *p)
 {
-    enum { MATRICES = 8 };
+    enum { MATRICES = 4 };
     return products_per_s(p, MOST_TOKENS, MATRICES) * (double)((int64_t)MOST_TOKENS * ROWS * COLS);
 }
 

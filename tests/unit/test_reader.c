@@ -341,6 +341,51 @@ static void order_of_jobs(void **state)
     disk_remove(&d);
 }
 
+/* What waited ahead begins when it is hurried and not before; what comes later is as before. */
+static void parked_jobs_wait_to_be_hurried(void **state)
+{
+    (void)state;
+    disk d;
+    disk_make(&d, ".");
+    for (int e = 0; e < 2; e++) {
+        gate g;
+        gate_init(&g);
+        g.closed = true;
+        mox_reader_opts opts = one_at_a_time[e];
+        opts.piece_bytes = 4096;
+        mox_reader *r = open_reader(&d, &opts);
+        mox_io_set_hook(pass_gate, &g);
+        request q[6];
+        for (int i = 0; i < 6; i++) {
+            q[i] = one_range(i % N_FILES, 1000 * i + 1, 20000);
+            q[i].job.ahead = true;
+        }
+        for (int i = 0; i < 6; i++)
+            if (i != 4) submit(r, &q[i]);
+        await_inside(&g);
+        mox_reader_park(r);
+        gate_set(&g, false);
+        expect_next(r, &q[0]); /* a part of it had begun */
+        assert_null(mox_reader_wait(r, 0.05));
+        mox_reader_hurry(r, &q[2].job);
+        expect_next(r, &q[2]);
+        mox_reader_unpark(r, &q[5].job);
+        expect_next(r, &q[5]);
+        submit(r, &q[4]);
+        expect_next(r, &q[4]);
+        assert_true(mox_reader_withdraw(r, &q[1].job));
+        submit(r, &q[1]);
+        expect_next(r, &q[1]);
+        for (int i = 0; i < 6; i++)
+            if (i != 3) expect_bytes(&d, &q[i]);
+        mox_reader_close(&r); /* with one of them left */
+        assert_int_equal(q[3].job.status, MOX_E_CANCELLED);
+        for (int i = 0; i < 6; i++) clear(&q[i]);
+        gate_deinit(&g);
+    }
+    disk_remove(&d);
+}
+
 /* A thread that was woken for a job finds it withdrawn; the next job is read all the same. */
 static void nothing_there_any_more(void **state)
 {
@@ -895,7 +940,7 @@ int main(void)
         cmocka_unit_test(memory_is_a_file),
         cmocka_unit_test(order_of_jobs),
         cmocka_unit_test(nothing_there_any_more),
-        cmocka_unit_test(ranges_are_spread),
+        cmocka_unit_test(parked_jobs_wait_to_be_hurried), cmocka_unit_test(ranges_are_spread),
         cmocka_unit_test(failures_are_retried),
         cmocka_unit_test(nth_read_fails),
         cmocka_unit_test(file_is_cut_short),
