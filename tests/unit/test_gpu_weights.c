@@ -1,5 +1,4 @@
-/* tests/unit/test_gpu_weights.c -- GPU kernels that read weights, on the emulated device,
- * against products in double over what mox_mat_decode gives.
+/* tests/unit/test_gpu_weights.c -- GPU kernels that read weights, against products in double over what mox_mat_decode gives.
  *
  * Each kernel is also run with something slightly wrong, which the comparison must notice. */
 #include "gpu_kit.h"

@@ -38,6 +38,12 @@ struct mox_gpu_backend {
      * with a 0 does nothing. */
     void (*launch)(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t params_bytes);
 
+    /* What is launched between these is a step that will come again: it may be queued at its end
+     * only, and the second and later ones with the same kernels in the same order cost less.
+     * NULL: nothing is gained.  Other calls in between are fine and end the gain. */
+    void (*begin_step)(mox_gpu_backend *b);
+    void (*end_step)(mox_gpu_backend *b);
+
     /* Waits for all of the above and says what went wrong since the device was opened. */
     mox_status (*sync)(mox_gpu_backend *b, mox_err *err);
     /* Waits likewise; `to` is defined only on MOX_OK. */

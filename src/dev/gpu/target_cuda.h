@@ -18,15 +18,29 @@
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_FN static __device__ __forceinline__
 
-#define GPU_KERNEL(name, threads)                                                               \
+/* From compute capability 9 on a launch may begin before the one in front of it has ended, so each
+ * waits for it.  Only then does it let the next begin: so when a kernel runs, all but the one in
+ * front of it have ended. */
+GPU_FN void gpu_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+#define GPU_KERNEL_(name, threads, begin)                                                       \
     enum { threads_of_##name = threads };                                                       \
     GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
     extern "C" __global__ void __launch_bounds__(threads)                                       \
         mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \
     {                                                                                           \
+        begin;                                                                                  \
         kernel_##name(&params);                                                                 \
     }                                                                                           \
     GPU_FN void kernel_##name(const mox_gpu_##name *p)
+#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, gpu_previous())
+#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, (void)0)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)
