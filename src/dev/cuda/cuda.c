@@ -69,7 +69,9 @@ static mox_status alloc(mox_gpu_backend *b, int64_t bytes, void **out, mox_err *
     MOX_TRY(tell(c, err));
     if (bytes < 0) return mox_fail(err, MOX_E_ARG, "%s: an allocation of %lld bytes", b->model, (long long)bytes);
     mox_cuda_enter(c);
-    const CUresult result = MOX_CUDA(&c->driver, cuMemAlloc)(&p, bytes > 0 ? (size_t)bytes : 1);
+    /* Whole units, as gpu_bytes_u32 reads the aligned word that holds the last bytes. */
+    const size_t size = (size_t)mox_ceil_div(mox_max_i64(bytes, 1), MOX_GPU_ALIGN) * MOX_GPU_ALIGN;
+    const CUresult result = MOX_CUDA(&c->driver, cuMemAlloc)(&p, size);
     mox_cuda_leave(c);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         int64_t total, left;

@@ -6,6 +6,7 @@
 #include "dev/gpu/deltanet.h"
 #include "dev/gpu/embed.h"
 #include "dev/gpu/matvec.h"
+#include "dev/gpu/matvec4.h"
 #include "dev/gpu/mla.h"
 #include "dev/gpu/moe.h"
 #include "dev/gpu/norm.h"
