@@ -29,7 +29,7 @@ GPU_FN void gpu_begin()
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/* The barrier holds loads in front of it that the assembler would let wait as well. */
+/* The assembler does not move loads over the barrier. */
 GPU_FN void gpu_previous()
 {
     __syncthreads();
@@ -68,16 +68,16 @@ GPU_FN uint32_t gpu_bytes_u32(const uint8_t *p, int64_t at)
     return shift == 0 ? words[0] : __funnelshift_r(words[0], words[1], shift);
 }
 
-/* Volatile, so that they stay in front of gpu_previous(). */
+/* Volatile and not .nc, so that they stay in front of gpu_previous(): the assembler lets loads of constants wait. */
 GPU_FN uint64_t gpu_bytes_u64(const uint8_t *p, int64_t at)
 {
     uint64_t v;
-    asm volatile("ld.global.nc.u64 %0, [%1];" : "=l"(v) : "l"(p + at));
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p + at));
     return v;
 }
 GPU_FN void gpu_bytes_wide_(const uint8_t *p, int64_t at, uint32_t *w)
 {
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p + at));
 }
 #define gpu_bytes_wide(p, at, v) gpu_bytes_wide_(p, at, (v)->w)
