@@ -21,9 +21,14 @@ mox_status mox_arena_init(mox_arena *a, size_t bytes, mox_err *err)
     return MOX_OK;
 }
 
+void mox_arena_init_at(mox_arena *a, void *memory, size_t bytes)
+{
+    *a = (mox_arena){.base = memory, .capacity = bytes, .borrowed = true};
+}
+
 void mox_arena_deinit(mox_arena *a)
 {
-    mox_free(a->base);
+    if (!a->borrowed) mox_free(a->base);
     *a = (mox_arena){0};
 }
 

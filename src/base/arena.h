@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,10 +22,13 @@ typedef struct mox_arena {
     unsigned char *base; /* NULL while measuring */
     size_t capacity;     /* SIZE_MAX while measuring */
     size_t used, peak;
+    bool borrowed;
 } mox_arena;
 
 void mox_arena_init_measure(mox_arena *a);
 mox_status mox_arena_init(mox_arena *a, size_t bytes, mox_err *err);
+/* In memory of the caller, aligned, which the arena never touches itself. */
+void mox_arena_init_at(mox_arena *a, void *memory, size_t bytes);
 void mox_arena_deinit(mox_arena *a); /* zeroed storage is fine */
 
 /* n elements of size bytes, 64-byte aligned, uninitialised.  Never NULL. */

@@ -1,10 +1,14 @@
 /* dev/dev.h -- what a device must be able to do.
  *
  * Model code is written once against this table.  Every slot takes the argument
- * struct of the operation catalogue; its pointers are memory of the device.  A
+ * struct of the operation catalogue; pointers to numbers in it are memory of the device,
+ * while matrices, spans and offsets are described in memory of the host.  A
  * device fills the required slots; an optional slot may stay NULL and is then
  * composed of required ones (dev/compose.c), so that a new device starts small and
  * every fusion has a name and a test.
+ *
+ * Operations and copies take place in the order of the calls, but perhaps later.  What a
+ * device finds wrong only then is told by the next sync or download, and by all that follow.
  *
  * Experts do not belong to the device: the feed-forward of a MoE layer takes a
  * source that hands them out as they become available. */
@@ -106,6 +110,40 @@ typedef struct mox_moe_ffn_args {
 
 typedef struct mox_dev mox_dev;
 
+/* ---- memory ---- */
+
+typedef struct mox_dev_memory {
+    /* Zeroed, for caches, states and activations; give it back with the same size. */
+    mox_status (*alloc)(mox_dev *d, int64_t bytes, void **out, mox_err *err);
+    void (*free)(mox_dev *d, void *p, int64_t bytes); /* NULL is fine */
+    void (*upload)(mox_dev *d, void *to, const void *from, int64_t bytes); /* from is free when it returns */
+    void (*copy)(mox_dev *d, void *to, const void *from, int64_t bytes);   /* no overlap */
+    void (*zero)(mox_dev *d, void *p, int64_t bytes);
+    mox_status (*download)(mox_dev *d, void *to, const void *from, int64_t bytes, mox_err *err);
+    mox_status (*sync)(mox_dev *d, mox_err *err);
+} mox_dev_memory;
+
+/* The small arrays of a batch. */
+typedef struct mox_batch {
+    const int32_t *tokens, *pos; /* [n] */
+    int64_t n;
+    const mox_span *spans;
+    int64_t n_spans;
+} mox_batch;
+
+/* What a device whose memory is not the host's has to be told. */
+typedef struct mox_dev_apart {
+    /* Once: batches have at most so many rows and spans, and a span so many pages. */
+    mox_status (*reserve)(mox_dev *d, int64_t n_rows, int64_t n_spans, int64_t n_pages, mox_err *err);
+    /* Once: numbers of the host that operations name by this address, and the device has a copy of. */
+    mox_status (*know)(mox_dev *d, const float *p, int64_t n, mox_err *err);
+    /* Once per layer: all its experts, by id, in memory of the device; no source is asked then. */
+    mox_status (*place_experts)(mox_dev *d, int32_t layer, const mox_expert *experts, int64_t n, mox_err *err);
+    /* Before the operations of a batch, which name its spans by their addresses; replaces tokens
+     * and pos by addresses of the device. */
+    void (*begin)(mox_dev *d, mox_batch *b);
+} mox_dev_apart;
+
 typedef struct mox_dev_ops {
 #define MOX_DEV_SLOT(op, args) mox_status (*op)(mox_dev * d, const args *a, mox_err *err);
     MOX_DEV_REQUIRED(MOX_DEV_SLOT)
@@ -116,6 +154,8 @@ typedef struct mox_dev_ops {
 struct mox_dev {
     const char *name, *level; /* level: of its kernels; NULL when it has none */
     int n_threads;
+    mox_dev_memory memory;
+    const mox_dev_apart *apart; /* NULL: its memory is the host's */
     mox_dev_ops ops;
     void (*close)(mox_dev *d); /* frees d */
 };
@@ -130,6 +170,10 @@ mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_er
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
                             bool deterministic, mox_err *err);
+/* An emulated GPU with so much memory (dev/emu). */
+mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err);
+/* The first NVIDIA GPU, through the plug-in (dev/cuda). */
+mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

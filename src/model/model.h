@@ -53,6 +53,8 @@ struct mox_model {
     mox_weight embed, head;
     mox_vector final_norm;
     int64_t recurrent_floats; /* of all layers of a sequence */
+    const float *frequencies; /* of all rotations, [n_frequencies] */
+    int64_t n_frequencies;
 };
 
 /* A family: how one model_type becomes layers.  See docs/architecture.md. */

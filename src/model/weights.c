@@ -28,10 +28,27 @@ mox_weight mox_weight_rows(const mox_weight *w, int64_t row, int64_t n)
 
 int64_t mox_weight_bytes(const mox_weight *w) { return w->w.bytes + w->scales.bytes + w->biases.bytes; }
 
+/* What is asked for lies in one of the places: they are whole tensors. */
+static const uint8_t *find_place(const mox_residency *r, const mox_extent *e)
+{
+    int64_t low = 0, high = r->n_places; /* the last place that does not begin behind e is in [low, high) */
+    while (high - low > 1) {
+        const int64_t mid = low + (high - low) / 2;
+        const mox_extent *x = &r->places[mid].extent;
+        if (x->file < e->file || (x->file == e->file && x->offset <= e->offset)) low = mid;
+        else high = mid;
+    }
+    const mox_place *p = &r->places[low];
+    assert(p->extent.file == e->file && p->extent.offset <= e->offset);
+    assert(e->offset + e->bytes <= p->extent.offset + p->extent.bytes);
+    return p->at + (e->offset - p->extent.offset);
+}
+
 /* NULL for an empty extent, so that a missing part cannot be read by mistake. */
 static const uint8_t *address(const mox_residency *r, const mox_extent *e)
 {
     if (e->bytes == 0) return NULL;
+    if (r->places) return find_place(r, e);
     assert(e->file >= 0 && e->file < r->n_files && r->files[e->file].map);
     const uint8_t *copied = r->copy ? mox_copy_at(r->copy, e->file, e->offset, e->bytes) : NULL;
     return copied ? copied : (const uint8_t *)r->files[e->file].map + e->offset;

@@ -29,12 +29,20 @@ static inline bool mox_vector_there(const mox_vector *v) { return v->type != MOX
 mox_weight mox_weight_rows(const mox_weight *w, int64_t row, int64_t n);
 int64_t mox_weight_bytes(const mox_weight *w);
 
+/* Bytes of a file that lie in memory of a device. */
+typedef struct mox_place {
+    mox_extent extent;
+    const uint8_t *at;
+} mox_place;
+
 /* Where the bytes of files are: mappings of the whole files and, when there is one, a
- * copy that grows in the background. */
+ * copy that grows in the background; or, for a device with memory of its own, places there. */
 typedef struct mox_residency {
     const mox_file *files;
     int32_t n_files;
-    mox_copy *copy; /* may be NULL */
+    mox_copy *copy;          /* may be NULL */
+    const mox_place *places; /* by file and offset; NULL: the host's memory is meant */
+    int64_t n_places;
 } mox_residency;
 
 /* Views for the operations; valid as long as the residency, whatever the copy does. */

@@ -12,16 +12,17 @@
 
 #include <string.h>
 
-/* Zeroed memory that is counted: of the heap, or on pages when all threads read it.  While
- * planning, pages are only counted. */
-static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool on_pages, const char *what, mox_err *err)
+/* Zeroed memory that is counted: of the heap, or of the device.  While planning, the latter is
+ * only counted. */
+static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool on_device, const char *what, mox_err *err)
 {
     int64_t bytes;
     if (n < 0 || !mox_mul_i64(n, (int64_t)size, &bytes) || !mox_add_i64(c->bytes, bytes, &c->bytes))
         return mox_fail(err, MOX_E_FULL, "%s would need more bytes than a machine can count; ask for less context", what);
-    void *memory;
-    if (on_pages && c->planning) memory = (void *)(uintptr_t)MOX_ARENA_ALIGN; /* not NULL, never touched */
-    else memory = on_pages ? mox_alloc_pages((size_t)bytes) : mox_alloc_array((size_t)n, size);
+    void *memory = NULL;
+    if (on_device && c->planning) memory = (void *)(uintptr_t)MOX_ARENA_ALIGN; /* not NULL, never touched */
+    else if (!on_device) memory = mox_alloc_array((size_t)n, size);
+    else if (c->dev->memory.alloc(c->dev, bytes, &memory, NULL) != MOX_OK) memory = NULL;
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;
@@ -158,13 +159,8 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
     if (!mox_add_i64(c->bytes, (int64_t)c->step_bytes, &bytes))
         return mox_fail(err, MOX_E_FULL, "a batch would need more bytes than a machine can count; ask for less");
     c->bytes = bytes;
-    return c->planning ? MOX_OK : mox_arena_init(&c->arena, c->step_bytes, err);
-}
-
-static mox_status open_device(mox_context *c, const mox_context_opts *o, mox_err *err)
-{
-    const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
-    return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, c->deterministic, err);
+    if (c->planning) return MOX_OK;
+    return c->dev->apart ? mox_context_fill_device(c, err) : mox_arena_init(&c->arena, c->step_bytes, err);
 }
 
 static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)
@@ -179,7 +175,7 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     c->planning = planning;
     c->bytes = (int64_t)sizeof *c;
     mox_status status = read_opts(c, opts, err);
-    if (status == MOX_OK && !planning) status = open_device(c, opts, err);
+    if (status == MOX_OK && !planning) status = mox_context_open_device(c, opts, err);
     if (status == MOX_OK) status = reserve_caches(c, opts->prefix_bytes, err);
     if (status == MOX_OK) status = reserve_sequences(c, opts->prefix_bytes, err);
     if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
@@ -212,13 +208,14 @@ void mox_context_destroy(mox_context **context)
 {
     mox_context *c = *context;
     if (!c) return;
-    mox_dev_close(&c->dev);
     mox_expert_store_deinit(&c->experts);
     mox_arena_deinit(&c->arena);
-    if (!c->planning) {
-        mox_free_pages(c->cache_memory, (size_t)c->cache_bytes);
-        mox_free_pages(c->states, (size_t)c->state_bytes);
+    if (c->dev) {
+        c->dev->memory.free(c->dev, c->cache_memory, c->cache_bytes);
+        c->dev->memory.free(c->dev, c->states, c->state_bytes);
+        mox_context_empty_device(c);
     }
+    mox_dev_close(&c->dev);
     mox_free(c->caches);
     for (int i = 0; i < MOX_N_SHARES; i++) {
         mox_free(c->shares[i].refs);
@@ -246,7 +243,7 @@ void mox_context_get_kernels(const mox_context *c, mox_kernels *out)
 {
     static const char *const precisions[] = {[MOX_PRECISION_DEFAULT] = "default", [MOX_PRECISION_EXACT] = "exact",
                                              [MOX_PRECISION_FAST] = "fast"};
-    *out = (mox_kernels){.isa = c->dev->level, .precision = precisions[c->precision],
+    *out = (mox_kernels){.device = c->dev->name, .isa = c->dev->level, .precision = precisions[c->precision],
                          .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : c->kv_type == MOX_DT_F16 ? "f16" : "q8", .n_threads = c->dev->n_threads};
 }
 

@@ -66,8 +66,15 @@ struct mox_context {
     mox_seq *seqs; /* [n_seqs] */
     int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
-    float *states;
+    float *states; /* memory of the device, as is cache_memory */
     mox_expert_store experts;
+
+    /* of a device with memory of its own (device.c) */
+    mox_residency residency;
+    mox_place *places;     /* [residency.n_places] */
+    void *weights, *activations;
+    int64_t weight_bytes;  /* on the device */
+    float *fetched;        /* [HEAD_ROWS, V], logits; NULL: the host sees them where they are */
 
     /* of the running step */
     bool stepping;
@@ -92,6 +99,12 @@ typedef struct mox_context_sizes {
     int64_t n_ctx, n_batch, n_seqs;
 } mox_context_sizes;
 mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err);
+
+/* runtime/device.c, for create: opens the device that the options name; later brings all that
+ * it needs to it; and gives that back. */
+mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mox_err *err);
+mox_status mox_context_fill_device(mox_context *c, mox_err *err);
+void mox_context_empty_device(mox_context *c);
 
 /* runtime/sequence.c, for the step: */
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */

@@ -4,7 +4,6 @@
 #include "runtime/context.h"
 
 #include <assert.h>
-#include <string.h>
 
 void mox_share_init(mox_share *s, int64_t n)
 {
@@ -51,10 +50,46 @@ void mox_page_copy(mox_context *c, int32_t to, int32_t from)
         size_t bytes;
         void *dst = mox_page_part(c, to, i, &bytes);
         const void *src = mox_page_part(c, from, i, &bytes);
-        if (bytes > 0) memcpy(dst, src, bytes);
+        if (bytes > 0) c->dev->memory.copy(c->dev, dst, src, (int64_t)bytes);
     }
 }
 
 /* States in use come first in memory, one for each sequence. */
 float *mox_state_at(const mox_context *c, int32_t state) { return c->states + (c->n_seqs + state) * c->model->recurrent_floats; }
 size_t mox_state_bytes(const mox_context *c) { return (size_t)c->model->recurrent_floats * sizeof(float); }
+
+void mox_state_zero(const mox_context *c, float *state) { c->dev->memory.zero(c->dev, state, (int64_t)mox_state_bytes(c)); }
+
+void mox_state_copy(const mox_context *c, float *to, const float *from)
+{
+    c->dev->memory.copy(c->dev, to, from, (int64_t)mox_state_bytes(c));
+}
+
+/* ---- windows ---- */
+
+static bool apart(const mox_context *c) { return c->dev && c->dev->apart; }
+
+size_t mox_window_bytes(const mox_context *c)
+{
+    if (!apart(c)) return 0;
+    size_t most = mox_state_bytes(c);
+    for (int64_t i = 0; i < 2 * c->model->dims.n_layers; i++) {
+        size_t bytes;
+        (void)mox_page_part(c, 0, i, &bytes);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+mox_status mox_window_look(const mox_context *c, const void *p, size_t bytes, void *buffer, const void **out, mox_err *err)
+{
+    *out = apart(c) ? buffer : p;
+    return apart(c) ? c->dev->memory.download(c->dev, buffer, p, (int64_t)bytes, err) : MOX_OK;
+}
+
+void *mox_window_open(const mox_context *c, void *p, void *buffer) { return apart(c) ? buffer : p; }
+
+void mox_window_close(const mox_context *c, void *p, size_t bytes, const void *buffer)
+{
+    if (apart(c)) c->dev->memory.upload(c->dev, p, buffer, (int64_t)bytes);
+}

@@ -36,12 +36,24 @@ int32_t mox_share_take(mox_context *c, mox_share_kind kind);
 void mox_share_hold(mox_context *c, mox_share_kind kind, int32_t i);
 void mox_share_drop(mox_context *c, mox_share_kind kind, int32_t i);
 
-/* A page's bytes, of all layers; they lie in 2 * n_layers parts, some of which may be empty. */
+/* A page's bytes, of all layers; they lie in 2 * n_layers parts, some of which may be empty.
+ * Parts and states are memory of the context's device. */
 int64_t mox_page_bytes(const mox_context *c);
 void *mox_page_part(const mox_context *c, int32_t page, int64_t part, size_t *bytes);
 void mox_page_copy(mox_context *c, int32_t to, int32_t from);
 
 float *mox_state_at(const mox_context *c, int32_t state); /* [recurrent_floats] */
 size_t mox_state_bytes(const mox_context *c);
+void mox_state_zero(const mox_context *c, float *state);
+void mox_state_copy(const mox_context *c, float *to, const float *from);
+
+/* Parts and states as the host reads and writes them: where they are, if the device's memory is
+ * the host's, else by way of a buffer of mox_window_bytes. */
+size_t mox_window_bytes(const mox_context *c);
+/* What is at p. */
+mox_status mox_window_look(const mox_context *c, const void *p, size_t bytes, void *buffer, const void **out, mox_err *err);
+/* Where to write what is to be at p, and bringing it there. */
+void *mox_window_open(const mox_context *c, void *p, void *buffer);
+void mox_window_close(const mox_context *c, void *p, size_t bytes, const void *buffer);
 
 #endif

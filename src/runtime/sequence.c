@@ -12,7 +12,6 @@
 enum { ASKED_WEIGHT = 8 };
 
 static bool recurrent(const mox_seq *s) { return s->context->model->recurrent_floats > 0; }
-static size_t state_bytes(const mox_seq *s) { return mox_state_bytes(s->context); }
 
 mox_status mox_seq_create(mox_seq **out, mox_context *c, mox_err *err)
 {
@@ -57,7 +56,7 @@ void mox_seq_reset(mox_seq *s)
     assert(!s->context->stepping);
     release_pages(s, 0);
     release_states(s, 0);
-    if (recurrent(s)) memset(s->state, 0, state_bytes(s));
+    if (recurrent(s)) mox_state_zero(s->context, s->state);
     s->length = s->pending = 0;
     s->touched = false;
 }
@@ -107,8 +106,8 @@ static void return_to(mox_seq *s, int64_t n)
 {
     release_states(s, n); /* I3 */
     if (recurrent(s)) {
-        if (n == 0) memset(s->state, 0, state_bytes(s));
-        else memcpy(s->state, mox_state_at(s->context, s->checkpoints[s->n_saved - 1].state), state_bytes(s));
+        if (n == 0) mox_state_zero(s->context, s->state);
+        else mox_state_copy(s->context, s->state, mox_state_at(s->context, s->checkpoints[s->n_saved - 1].state));
     }
     s->length = n;
     release_pages(s, n);
@@ -187,7 +186,7 @@ void mox_seq_save(mox_seq *s, int64_t at, bool asked)
     }
     const int32_t state = mox_share_take(c, MOX_SHARE_STATES);
     assert(state != MOX_NONE); /* every sequence has its share */
-    memcpy(mox_state_at(c, state), s->state, state_bytes(s));
+    mox_state_copy(c, mox_state_at(c, state), s->state);
     s->checkpoints[s->n_saved++] = (mox_checkpoint){.at = at, .state = state, .asked = asked};
 }
 
@@ -216,7 +215,7 @@ mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err)
         for (int64_t i = 0; i < 2 * c->model->dims.n_layers; i++) {
             size_t bytes;
             void *part = mox_page_part(c, s->pages[p], i, &bytes);
-            if (bytes > 0) memset(part, 0, bytes);
+            if (bytes > 0) c->dev->memory.zero(c->dev, part, (int64_t)bytes);
         }
     for (int64_t i = 0; i < n; i++) s->tokens[s->length + i] = -1; /* no token */
     s->length += n;

@@ -150,7 +150,7 @@ static mox_status check_sum(const mox_state_file *f, int64_t i, uint64_t sum, mo
     return sum == want ? MOX_OK : mox_fail(err, MOX_E_FORMAT, "%s: its states are damaged", f->file.path);
 }
 
-mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err)
+static mox_status read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, void *buffer, mox_err *err)
 {
     int64_t at = f->pages_at + i * mox_page_bytes(c);
     XXH3_state_t sum;
@@ -159,16 +159,36 @@ mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_cont
         size_t bytes;
         void *part = mox_page_part(c, page, j, &bytes);
         if (bytes == 0) continue;
-        MOX_TRY(mox_file_read_at(&f->file, at, part, bytes, err));
-        (void)XXH3_64bits_update(&sum, part, bytes);
+        void *window = mox_window_open(c, part, buffer);
+        MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
+        (void)XXH3_64bits_update(&sum, window, bytes);
+        mox_window_close(c, part, bytes, buffer);
         at += (int64_t)bytes;
     }
     return check_sum(f, i, XXH3_64bits_digest(&sum), err);
 }
 
-mox_status mox_state_file_read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err)
+static mox_status read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, void *buffer, mox_err *err)
 {
     const size_t bytes = mox_state_bytes(c);
-    MOX_TRY(mox_file_read_at(&f->file, f->states_at + i * (int64_t)bytes, mox_state_at(c, state), bytes, err));
-    return check_sum(f, f->n_pages + i, XXH3_64bits(mox_state_at(c, state), bytes), err);
+    void *window = mox_window_open(c, mox_state_at(c, state), buffer);
+    MOX_TRY(mox_file_read_at(&f->file, f->states_at + i * (int64_t)bytes, window, bytes, err));
+    mox_window_close(c, mox_state_at(c, state), bytes, buffer);
+    return check_sum(f, f->n_pages + i, XXH3_64bits(window, bytes), err);
+}
+
+mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err)
+{
+    void *buffer = mox_alloc(mox_window_bytes(c));
+    const mox_status status = buffer ? read_page(f, i, c, page, buffer, err) : mox_fail_memory(err, mox_window_bytes(c), f->file.path);
+    mox_free(buffer);
+    return status;
+}
+
+mox_status mox_state_file_read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err)
+{
+    void *buffer = mox_alloc(mox_window_bytes(c));
+    const mox_status status = buffer ? read_state(f, i, c, state, buffer, err) : mox_fail_memory(err, mox_window_bytes(c), f->file.path);
+    mox_free(buffer);
+    return status;
 }

@@ -73,7 +73,7 @@ static mox_status write_meta(mox_out *o, const mox_state_job *job, const mox_sta
     return write_padded(o, job->positions, (size_t)job->n_states * sizeof *job->positions, sum, err);
 }
 
-static mox_status write_page(mox_out *o, const mox_context *c, int32_t page, uint64_t *out, mox_err *err)
+static mox_status write_page(mox_out *o, const mox_context *c, int32_t page, void *buffer, uint64_t *out, mox_err *err)
 {
     XXH3_state_t sum;
     (void)XXH3_64bits_reset(&sum);
@@ -81,6 +81,7 @@ static mox_status write_page(mox_out *o, const mox_context *c, int32_t page, uin
         size_t bytes;
         const void *part = mox_page_part(c, page, j, &bytes);
         if (bytes == 0) continue;
+        MOX_TRY(mox_window_look(c, part, bytes, buffer, &part, err));
         (void)XXH3_64bits_update(&sum, part, bytes);
         MOX_TRY(mox_out_write(o, part, bytes, err));
     }
@@ -88,16 +89,17 @@ static mox_status write_page(mox_out *o, const mox_context *c, int32_t page, uin
     return MOX_OK;
 }
 
-static mox_status write_data(mox_out *o, const mox_state_job *job, const mox_context *c, uint64_t *sums, const mox_cancel *cancel,
-                             mox_err *err)
+static mox_status write_data(mox_out *o, const mox_state_job *job, const mox_context *c, void *buffer, uint64_t *sums,
+                             const mox_cancel *cancel, mox_err *err)
 {
     const size_t bytes = mox_state_bytes(c);
     for (int64_t i = 0; i < job->n_pages + job->n_states; i++) {
         if (mox_cancelled(cancel)) return mox_fail(err, MOX_E_CANCELLED, "%s: cancelled", job->path);
         if (i < job->n_pages) {
-            MOX_TRY(write_page(o, c, job->pages[i], &sums[i], err));
+            MOX_TRY(write_page(o, c, job->pages[i], buffer, &sums[i], err));
         } else {
-            const float *state = mox_state_at(c, job->states[i - job->n_pages]);
+            const void *state;
+            MOX_TRY(mox_window_look(c, mox_state_at(c, job->states[i - job->n_pages]), bytes, buffer, &state, err));
             sums[i] = XXH3_64bits(state, bytes);
             MOX_TRY(mox_out_write(o, state, bytes, err));
         }
@@ -118,12 +120,14 @@ mox_status mox_state_job_write(const mox_state_job *job, const mox_context *c, c
     h.header_sum = mox_state_header_sum(&h);
     mox_out o = MOX_OUT_CLOSED;
     uint64_t *sums = mox_alloc_array((size_t)(job->n_pages + job->n_states), sizeof *sums);
-    mox_status status = sums ? mox_out_open_durable(&o, job->path, err) : mox_fail_memory(err, sizeof *sums, job->path);
+    void *buffer = mox_alloc(mox_window_bytes(c));
+    mox_status status = sums && buffer ? mox_out_open_durable(&o, job->path, err) : mox_fail_memory(err, sizeof *sums, job->path);
     if (status == MOX_OK) status = mox_out_write(&o, &h, sizeof h, err);
     if (status == MOX_OK) status = write_meta(&o, job, shape, NULL, err);
-    if (status == MOX_OK) status = write_data(&o, job, c, sums, cancel, err);
+    if (status == MOX_OK) status = write_data(&o, job, c, buffer, sums, cancel, err);
     if (status == MOX_OK) status = mox_out_commit(&o, err);
     mox_out_discard(&o);
     mox_free(sums);
+    mox_free(buffer);
     return status;
 }

@@ -64,7 +64,7 @@ static int64_t next_batch(mox_context *c, const mox_segment *segs, int32_t n_seg
 static mox_run make_run(const mox_context *c, mox_dev *dev, mox_arena *arena, int64_t n, int64_t n_spans,
                         const mox_cancel *cancel, mox_err *err)
 {
-    return (mox_run){.dev = dev, .arena = arena, .residency = &c->model->residency,
+    return (mox_run){.dev = dev, .arena = arena, .residency = c->residency.places ? &c->residency : &c->model->residency,
                      .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel,
                      .deterministic = c->deterministic, .n = n, .tokens = c->tokens,
                      .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
@@ -91,8 +91,13 @@ static mox_status flush_head(head_batch *b)
     if (b->run.n == 0) return MOX_OK;
     MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, b->logits));
     mox_work_head(b->c, b->run.n);
+    const float *all = b->logits;
+    if (b->c->fetched) {
+        MOX_TRY(b->c->dev->memory.download(b->c->dev, b->c->fetched, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
+        all = b->c->fetched;
+    }
     for (int64_t i = 0; i < b->run.n; i++) {
-        const float *logits = b->logits + i * V;
+        const float *logits = all + i * V;
         if (b->opts && b->opts->on_logits) b->opts->on_logits(b->opts->on_logits_user, b->segment[i], b->row[i], logits);
         if (b->row[i] == b->segs[b->segment[i]].n - 1) {
             memcpy(b->c->last_logits + b->segment[i] * V, logits, (size_t)V * sizeof *logits);
@@ -132,6 +137,12 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
 {
     const int64_t D = c->model->dims.dim, V = c->model->dims.n_vocab;
     mox_run run = make_run(c, c->dev, &c->arena, n, n_spans, opts ? opts->cancel : NULL, err);
+    if (c->dev->apart) {
+        mox_batch batch = {.tokens = c->tokens, .pos = c->pos, .n = n, .spans = c->spans, .n_spans = n_spans};
+        c->dev->apart->begin(c->dev, &batch);
+        run.tokens = batch.tokens;
+        run.pos = batch.pos;
+    }
     mox_arena_release(&c->arena, 0);
     float *h = MOX_TAKE(&c->arena, float, n * D); /* [n, D], the residual stream */
     head_batch head = {.c = c, .segs = segs, .opts = opts, .run = run, .rows = MOX_TAKE(&c->arena, float, MOX_HEAD_ROWS * D),
@@ -139,7 +150,8 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
     head.run.n = 0;
     MOX_TRY(mox_decoder_forward(c->model, &run, h));
     mox_work_batch(c, n, n_spans);
-    return give_logits(&head, h, n_spans);
+    MOX_TRY(give_logits(&head, h, n_spans));
+    return c->dev->memory.sync(c->dev, err);
 }
 
 mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err)

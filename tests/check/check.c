@@ -1,12 +1,16 @@
 /* tests/check/check.c -- the program: walks operations x ISA levels.
  *
  *   check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--wide] [--list]
+ *   check --device NAME [--test GLOB] [--seed N] [--planted]      (device.h)
  *
  * Every test runs in a process of its own, so that a crash or a hang in a kernel is
  * the failure of that test and not of the run.  --planted turns the question round:
  * with each planted bug in place of the kernel (of the reference, or of --level) the
  * tests must fail, which proves that they look closely enough. */
 #include "check.h"
+#ifdef CK_DEVICES
+#include "device.h"
+#endif
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -29,7 +33,7 @@ static const ck_op *const tables[] = {ck_ops_matmul, ck_ops_pointwise, ck_ops_ro
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 static struct {
-    const char *glob, *level;
+    const char *glob, *level, *device;
     uint64_t seed;
     bool bench, planted, list, wide;
 } options = {.glob = "*", .seed = 1};
@@ -131,6 +135,75 @@ static void check_plants(int level)
     printf("%d of %d planted bugs caught\n", n_passed, n_passed + n_failed);
 }
 
+#ifdef CK_DEVICES
+
+/* ---- a device as the one level ---- */
+
+/* In the child. */
+static int run_on_device(const ck_op *op, const ck_device_plant *plant)
+{
+    const struct rlimit no_core = {0, 0};
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)alarm(SECONDS_MAX);
+    mox_kern kern, ref;
+    mox_kern_init(&kern, 0);
+    mox_kern_init(&ref, 0);
+    ck = (ck_state){.exec = {.kern = &kern, .precision = MOX_PRECISION_EXACT}, .ref = {.kern = &ref}, .tally = tally, .on_device = true};
+    ck_begin(&(ck_where){op->name, options.device, options.seed, plant != NULL, false});
+    if (!ck_device_open(options.device, &kern, plant)) return 1;
+    op->test();
+    ck_device_close();
+    ck_end();
+    return 0;
+}
+
+static bool passes_on_device(const ck_op *op, const ck_device_plant *plant)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) exit(run_on_device(op, plant));
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    if (child > 0 && WIFSIGNALED(status) && !plant)
+        printf("FAIL %s on %s, seed %llu: killed by signal %d (%s)\n", op->name, options.device, (unsigned long long)options.seed,
+               WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Each planted bug of the operation must be noticed, and there must be one. */
+static void check_device_plants(const ck_op *op)
+{
+    int n = 0;
+    for (const ck_device_plant *p = ck_device_plants; p->op; p++) {
+        if (strcmp(p->op, op->name) != 0) continue;
+        const bool caught = !passes_on_device(op, p);
+        *(caught ? &n_passed : &n_failed) += 1;
+        n++;
+        if (!caught) printf("FAIL %s: planted bug %d of the device was not caught\n", op->name, n);
+    }
+    if (n > 0) return;
+    printf("FAIL %s: has no planted bug for devices\n", op->name);
+    n_failed++;
+}
+
+static void check_device(void)
+{
+    for (int t = 0; t < N_TABLES; t++)
+        for (const ck_op *op = tables[t]; op->name; op++) {
+            if (!wanted(op) || !ck_device_has(op->name)) continue;
+            if (options.planted) {
+                check_device_plants(op);
+                continue;
+            }
+            const double start = seconds();
+            const bool passed = passes_on_device(op, NULL);
+            *(passed ? &n_passed : &n_failed) += 1;
+            printf("%-4s %-10s %-28s %6.2f s\n", passed ? "ok" : "FAIL", options.device, op->name, seconds() - start);
+        }
+}
+
+#endif
+
 static bool tested(const char *name)
 {
     for (int t = 0; t < N_TABLES; t++)
@@ -165,7 +238,8 @@ static void list_all(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--wide] [--list]\n");
+    fprintf(stderr, "usage: check [--test GLOB] [--level NAME] [--seed N] [--bench] [--planted] [--wide] [--list]\n"
+                    "       check --device NAME [--test GLOB] [--seed N] [--planted]\n");
     return 2;
 }
 
@@ -181,6 +255,7 @@ static bool parse(int argc, char **argv)
         else if (!value) return false;
         else if (strcmp(argv[i], "--test") == 0) options.glob = argv[++i];
         else if (strcmp(argv[i], "--level") == 0) options.level = argv[++i];
+        else if (strcmp(argv[i], "--device") == 0) options.device = argv[++i];
         else if (strcmp(argv[i], "--seed") == 0) {
             options.seed = strtoull(argv[++i], &end, 10);
             if (end == value || *end) return false;
@@ -209,7 +284,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "check: there is no level %s\n", options.level);
         return 2;
     }
-    if (options.planted) {
+    if (options.device) {
+#ifdef CK_DEVICES
+        check_device();
+        for (int i = 0; ck_device_untested(i, tested); i++, n_failed++) printf("FAIL %s: has no test\n", ck_device_untested(i, tested));
+#else
+        fprintf(stderr, "check: this build has no devices\n");
+#endif
+    } else if (options.planted) {
         check_plants(options.level ? only : 0);
     } else {
         for (int level = 0; level < mox_isa_count(); level++)

@@ -23,6 +23,7 @@ typedef struct ck_state {
     mox_exec exec;    /* kernels of the level under test, with a pool of 2 threads */
     mox_exec ref;     /* the reference kernels, no pool */
     bool at_ref;      /* the level under test is the reference itself */
+    bool on_device;   /* it is a device, which computes all units of an operation at once */
     bool wide;        /* also the shapes of large models: minutes instead of seconds */
     const mox_kern *below; /* the level below, NULL at the reference */
     ck_tally *tally;
@@ -54,6 +55,7 @@ float *ck_random(int64_t n, float scale);  /* normal, mean 0 */
 float *ck_uniform(int64_t n, float low, float high);
 uint64_t ck_rand(uint64_t bound);          /* [0, bound) */
 void *ck_at_odd(const void *src, int64_t n); /* a copy whose address is odd */
+unsigned char *ck_buffer_of(const void *p, int64_t *bytes); /* the buffer that p is in; NULL and bytes as they were: in none */
 
 /* A random matrix of any layout with the bytes to match, at an odd address;
  * affine scales of both signs; for FP8 a ragged grid.  ck_mat_dense writes its

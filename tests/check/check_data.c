@@ -98,6 +98,17 @@ void *ck_at_odd(const void *src, int64_t n)
     return copy;
 }
 
+unsigned char *ck_buffer_of(const void *p, int64_t *bytes)
+{
+    const unsigned char *at = p;
+    for (const buffer *b = buffers; b; b = b->next) {
+        if (at < b->data || at > b->data + b->data_bytes) continue;
+        *bytes = (int64_t)b->data_bytes;
+        return b->data;
+    }
+    return NULL;
+}
+
 uint64_t ck_rand(uint64_t bound) { return mox_rng_u64(&rng) % bound; }
 
 static double normal(void)

@@ -26,6 +26,7 @@ from reference import Model
 
 REFERENCE, EXACT, SAME = 1e-5, 5e-5, 1e-6
 KL_DEFAULT = 1e-5                   # per token, of the default mode
+KL_GPU = 1e-4                       # the same on a GPU
 SURE = 0.05                         # a greedy token with a smaller margin may fall the other way in default mode
 SHORT = 64                          # tokens; where time is short only prompts below this run in small steps
 REF_FLAGS = ("--isa", "ref", "--exact")
@@ -164,10 +165,10 @@ def divergence(got, want):
     return float((np.exp(p) * (p - q)).sum(axis=-1).mean())
 
 
-def check_default(world, model, prompts):
+def check_default(world, model, prompts, flags=(), limit=KL_DEFAULT):
     worst, kl, sure_tokens = 0.0, [], 0
     for prompt in prompts:
-        logits = world.engine.logits(model, prompt.fed)
+        logits = world.engine.logits(model, prompt.fed, *flags)
         rows = golden_rows(prompt, logits)
         worst = max(worst, relative(rows, prompt.logits))
         kl.append(divergence(rows, prompt.logits))
@@ -177,8 +178,8 @@ def check_default(world, model, prompts):
         if (chosen != prompt.greedy[:n]).any():
             raise Mismatch(f"{prompt.name}: other greedy tokens before the margin falls below {SURE}")
         sure_tokens += n
-    if not max(kl) <= KL_DEFAULT:
-        raise Mismatch(f"KL divergence {max(kl):.1e} per token is above {KL_DEFAULT:.0e}")
+    if not max(kl) <= limit:
+        raise Mismatch(f"KL divergence {max(kl):.1e} per token is above {limit:.0e}")
     return f"error {worst:.1e}, KL {max(kl):.1e} per token, {sure_tokens} greedy tokens equal"
 
 
@@ -497,6 +498,28 @@ def odd_cases(world):
     for i, model in enumerate(world.models + world.fixtures):
         name, odd = f"odd/{model.name}", ("header", "pad")[i % 2]
         yield Case(name, lambda n=name, m=model, o=odd: check_odd(world, n, m, o))
+
+
+# ======== devices ==========================================================================================
+
+def device_cases(world, device):
+    flags = ("--device", device)
+    for fixture in world.fixtures:
+        prompts = prompts_of(fixture)
+        for mode in ("prefill", "step", "chunk 7"):
+            yield Case(f"{device}/{fixture.name}/{mode}",
+                       lambda m=fixture, p=prompts, f=MODES[mode]: check_golden(world, m, p, EXACT, ("--exact", *flags, *f)))
+        yield Case(f"{device}/{fixture.name}/default",
+                   lambda m=fixture, p=prompts: check_default(world, m, p, flags, KL_GPU))
+    for model in world.models:
+        prompts = prompts_of(model, SHORT)
+        yield Case(f"{device}/{model.name}/prefill",
+                   lambda m=model, p=prompts: check_golden(world, m, p, EXACT, ("--exact", *flags)))
+    for kind, change in variants.MISTAKES:
+        if kind in FIXTURES:
+            name = f"{device}/planted/{kind}/{change.__name__.replace('_', ' ')}"
+            yield Case(name, lambda n=name, s=world.fixture(kind), c=change:
+                       check_planted(world, n, s, c, ("--exact", *flags), EXACT))
 
 
 # ======== all ==============================================================================================

@@ -3,6 +3,7 @@
 
     run.py --moxie build/moxie [--jobs 2] [--quick] [--only GLOB]
     run.py --moxie build-asan/moxie --odd
+    run.py --device emu
 
 One line per case, then "N passed, N failed, N skipped"; exit status 1 when one failed. Nothing is kept: what the
 suite writes lies in a temporary folder. Skipped are the cases that --only leaves out.
@@ -21,6 +22,7 @@ Errors are max |difference| / max |golden|, per prompt. Kinds of cases:
     planted   a small mistake in a checkpoint must show: these pass when the comparison would fail
     inspect   `moxie inspect` against counts taken from the tensors
     odd       (--odd only) golden, from copies whose every tensor lies at an odd offset
+    DEVICE    (--device only) golden, default and planted on that device, with what an emulated one can compute
 """
 import os
 
@@ -72,6 +74,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="cases that run side by side (default: 2)")
     parser.add_argument("--quick", action="store_true", help="short prompts and one case of a kind")
     parser.add_argument("--odd", action="store_true", help="only checkpoints with odd offsets; meant for sanitizers")
+    parser.add_argument("--device", help="only what computes on this device: emu, cuda")
     parser.add_argument("--only", default="*", metavar="GLOB", help="only cases whose name matches")
     args = parser.parse_args()
     if not args.moxie.is_file():
@@ -85,7 +88,10 @@ def main():
             print(f"all prompts in one prefill; steps and chunks for fixtures and prompts below {cases.SHORT} tokens")
             if not world.engine.has_sanitizers():
                 print("note: this program was built without sanitizers, so misaligned loads go unnoticed")
-        plan = list(cases.odd_cases(world) if args.odd else cases.all_cases(world))
+        if args.device:
+            plan = list(cases.device_cases(world, args.device))
+        else:
+            plan = list(cases.odd_cases(world) if args.odd else cases.all_cases(world))
         PLAN.extend(c for c in plan if fnmatch.fnmatch(c.name, args.only))
         with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
             for case, (verdict, detail, seconds) in zip(PLAN, pool.imap(execute, range(len(PLAN)))):

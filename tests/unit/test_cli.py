@@ -98,7 +98,7 @@ class Usage(Case):
             (["--kv-type", ""], "not ''"),
             (["--color", "maybe"], "auto|on|off"),
             (["--device", "abacus"], "not 'abacus'"),
-            (["--device", "cuda", "--raw", "-p", "x"], "--device cuda: this build has only the cpu"),
+            (["--device", "cuda", "--raw", "-p", "x"], "--device cuda: this build has only the cpu and the emulated GPU (emu)"),
             (["--isa", "z80", "--raw", "-p", "x"], "z80"),
             (["--raw=yes"], "--raw takes no value"),
             (["-qx"], "-q takes no value"),

@@ -47,7 +47,7 @@ void mox_cli_put_kernels_json(const mox_context *c)
 {
     mox_kernels k;
     mox_context_get_kernels(c, &k);
-    mox_cli_putf("{\"isa\": \"%s\", \"precision\": \"%s\", \"kv_type\": \"%s\", \"threads\": %d}", k.isa, k.precision,
+    mox_cli_putf("{\"device\": \"%s\", \"isa\": \"%s\", \"precision\": \"%s\", \"kv_type\": \"%s\", \"threads\": %d}", k.device, k.isa, k.precision,
                  k.kv_type, (int)k.n_threads);
 }
 

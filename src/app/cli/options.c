@@ -252,7 +252,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_DETERMINISTIC] = {"deterministic", 0, KIND_SWITCH, .commands = SETTINGS,
                            .help = "the same kernels for prompts, replies and requests that run together: slower"},
     [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
-                    .help = "what computes"},
+                    .help = "what computes; emu is a GPU that the processor plays, checked and very slow"},
     [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
     [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN | SERVE,

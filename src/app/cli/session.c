@@ -117,11 +117,12 @@ static void say_scalar(const mox_cli_options *o)
 
 bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
-    if (strcmp(o->v[OPT_DEVICE].text, "cpu") != 0) {
-        mox_cli_say("--device %s: this build has only the cpu", o->v[OPT_DEVICE].text);
+    const char *device = o->v[OPT_DEVICE].text;
+    if (strcmp(device, "cpu") != 0 && strcmp(device, "emu") != 0 && strcmp(device, "cuda") != 0) {
+        mox_cli_say("--device %s: this build has only the cpu, NVIDIA GPUs (cuda) and an emulated one (emu)", device);
         return false;
     }
-    say_scalar(o);
+    if (strcmp(device, "cpu") == 0) say_scalar(o);
     const char *kv = o->v[OPT_KV_TYPE].text;
     *out = (mox_context_opts){
         .n_ctx = mox_cli_given(o, OPT_CONTEXT) ? o->v[OPT_CONTEXT].number : n_ctx,
@@ -131,6 +132,7 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .fast = o->v[OPT_FAST].on,
         .deterministic = o->v[OPT_DETERMINISTIC].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
+        .device = device,
         .isa = o->v[OPT_ISA].text,
         .expert_policy = o->v[OPT_EXPERT_POLICY].text,
         .no_prefetch = strcmp(o->v[OPT_PREFETCH].text, "off") == 0,

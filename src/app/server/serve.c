@@ -81,10 +81,11 @@ static mox_status choose_context(const mox_server *s, const mox_cli_options *o, 
     }
 }
 
-/* The kernel level that a context with these options has. */
+/* The kernel level that a context with these options has; of other devices than the cpu, their name. */
 static const char *isa_of(const mox_context_opts *c)
 {
     int best = 0;
+    if (c->device && strcmp(c->device, "cpu") != 0) return c->device;
     for (int i = 0; i < mox_isa_count(); i++)
         if (mox_isa_available(i)) best = i;
     return c->isa ? c->isa : mox_isa_name(best);

@@ -4,6 +4,8 @@
 
 #include "base/alloc.h"
 
+#include <string.h>
+
 #define CPU_OP(op, args)                                                \
     static mox_status cpu_##op(mox_dev *d, const args *a, mox_err *err) \
     {                                                                   \
@@ -12,6 +14,41 @@
 MOX_DEV_CATALOGUE(CPU_OP)
 MOX_DEV_OPTIONAL(CPU_OP)
 #undef CPU_OP
+
+/* ---- memory: that of the process ---- */
+
+static mox_status cpu_alloc(mox_dev *d, int64_t bytes, void **out, mox_err *err)
+{
+    (void)d;
+    *out = mox_alloc_pages((size_t)bytes);
+    return *out ? MOX_OK : mox_fail_memory(err, (size_t)bytes, "a context");
+}
+static void cpu_free(mox_dev *d, void *p, int64_t bytes)
+{
+    (void)d;
+    mox_free_pages(p, (size_t)bytes);
+}
+static void cpu_copy(mox_dev *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    memcpy(to, from, (size_t)bytes);
+}
+static void cpu_zero(mox_dev *d, void *p, int64_t bytes)
+{
+    (void)d;
+    memset(p, 0, (size_t)bytes);
+}
+static mox_status cpu_download(mox_dev *d, void *to, const void *from, int64_t bytes, mox_err *err)
+{
+    (void)err;
+    cpu_copy(d, to, from, bytes);
+    return MOX_OK;
+}
+static mox_status cpu_sync(mox_dev *d, mox_err *err)
+{
+    (void)d, (void)err;
+    return MOX_OK;
+}
 
 static void cpu_close(mox_dev *d)
 {
@@ -41,6 +78,8 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
     c->dev.level = mox_isa_name(level);
     c->dev.n_threads = mox_pool_size(c->exec.pool);
     c->dev.close = cpu_close;
+    c->dev.memory = (mox_dev_memory){.alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .copy = cpu_copy, .zero = cpu_zero,
+                                     .download = cpu_download, .sync = cpu_sync};
 #define CPU_SLOT(op, args) c->dev.ops.op = cpu_##op;
     MOX_DEV_CATALOGUE(CPU_SLOT)
     MOX_DEV_OPTIONAL(CPU_SLOT)

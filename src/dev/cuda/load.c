@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "dev/cuda/plugin.h"
+#include "dev/gpu/device.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -50,4 +51,12 @@ mox_status mox_cuda_open(mox_gpu_backend **out, const char *path, int device, mo
         return mox_fail(err, MOX_E_DEVICE, "the plug-in for NVIDIA GPUs is of another build (%s, this is %s): install both from "
                                            "one package", plugin->version, MOX_VERSION);
     return plugin->open(out, device, err);
+}
+
+mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err)
+{
+    *out = NULL;
+    mox_gpu_backend *backend;
+    MOX_TRY(mox_cuda_open(&backend, NULL, 0, err));
+    return mox_dev_gpu_open(out, backend, err);
 }

@@ -34,6 +34,8 @@ void mox_emu_free(mox_emu *e, void *p); /* NULL is fine */
 /* MOX_E_DEVICE when [p, p + bytes) is not inside one allocation. */
 mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, mox_err *err);
 mox_status mox_emu_download(mox_emu *e, void *to, const void *p, int64_t bytes, mox_err *err);
+mox_status mox_emu_copy(mox_emu *e, void *to, const void *from, int64_t bytes, mox_err *err); /* no overlap */
+mox_status mox_emu_zero(mox_emu *e, void *p, int64_t bytes, mox_err *err);
 int64_t mox_emu_used(const mox_emu *e); /* bytes, in whole pages */
 
 /* Runs the grid to its end.  params are params_bytes of the kernel.  A broken rule ends the

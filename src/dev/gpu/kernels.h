@@ -5,6 +5,7 @@
 #include "dev/gpu/attention.h"
 #include "dev/gpu/deltanet.h"
 #include "dev/gpu/embed.h"
+#include "dev/gpu/gateup.h"
 #include "dev/gpu/matvec.h"
 #include "dev/gpu/matvec4.h"
 #include "dev/gpu/mla.h"

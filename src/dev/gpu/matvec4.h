@@ -21,7 +21,7 @@
 #include "dev/gpu/number.h"
 
 enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_WIDES = 64,
-       FOUR_DOWN_WAVES = 24, FOUR_DOWN_THREADS = FOUR_DOWN_WAVES * GPU_LANES };
+       FOUR_DOWN_WAVES = 4, FOUR_DOWN_THREADS = FOUR_DOWN_WAVES * GPU_LANES };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
@@ -213,40 +213,38 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
     gpu_store(p->y, pair * gate.rows + row + thread, value);
 }
 
-/* Waves share the (slot, chunk) parts of a token's sum, each of which is left in a place of its own and
- * added in the order of slots. */
 GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_DOWN_WAVES * FOUR_WIDES);
-    GPU_SHARED_ARRAY(f32, sums, MOX_GPU_FOUR_PARTS * 16);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_DOWN_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), n_chunks = p->cols / FOUR_CHUNK, n_parts = p->k * n_chunks;
-    four_tile tile;
-    int64_t part = least(wave, n_parts - 1);
+    const int64_t row = gpu_group_x() * 16, pair = gpu_group_y();
     /* The launch in front made x; what chose the experts is older. */
-    four_load(gpu_load(p->down, gpu_load(p->ids, t * p->k + part / n_chunks)), row, part % n_chunks, lane, &tile);
+    const mox_gpu_mat down = gpu_load(p->down, gpu_load(p->ids, pair));
+    const int64_t n_chunks = down.cols / FOUR_CHUNK;
+    four_tile tile;
+    four_load(down, row, least(wave, n_chunks - 1), lane, &tile);
     gpu_previous();
-    for (int64_t first = 0; first < n_parts; first += FOUR_DOWN_WAVES) {
-        part = first + wave;
-        const bool there = part < n_parts; /* the same in a wave */
-        float y[2];
+    float sum[2], y[2];
+    sum[0] = sum[1] = 0.0f;
+    for (int64_t first = 0; first < n_chunks; first += FOUR_DOWN_WAVES) {
+        const int64_t chunk = first + wave, next = chunk + FOUR_DOWN_WAVES;
+        const bool there = chunk < n_chunks; /* the same in a wave */
         four_x x = {0.0f, 0.0f};
-        if (there && first > 0)
-            four_load(gpu_load(p->down, gpu_load(p->ids, t * p->k + part / n_chunks)), row, part % n_chunks, lane, &tile);
-        if (there) x = four_split(p->x + (t * n_parts + part) * FOUR_CHUNK, planes + wave * FOUR_WIDES, lane);
+        if (there) x = four_split(p->x + (pair * down.cols + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
         gpu_barrier();
         if (there) {
             four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
-            four_leave(y, sums, (int32_t)part, lane);
+            sum[0] += y[0];
+            sum[1] += y[1];
         }
         gpu_barrier();
+        if (next < n_chunks) four_load(down, row, next, lane, &tile);
     }
-    const int64_t at = t * p->dim + row + thread;
-    if (thread >= 16 || row + thread >= p->dim) return;
-    float sum = 0.0f;
-    for (int64_t s = 0; s < p->k; s++)
-        sum += gpu_load(p->weights, t * p->k + s) * four_join(sums, (int32_t)(s * n_chunks), (int32_t)n_chunks, thread);
-    gpu_store(p->out, at, gpu_load(p->h, at) + sum);
+    four_leave(sum, sums, wave, lane);
+    gpu_barrier();
+    if (thread >= 16 || row + thread >= down.rows) return;
+    gpu_store(p->y, pair * down.rows + row + thread, four_join(sums, 0, FOUR_DOWN_WAVES, thread));
 }
 
 #endif

@@ -14,11 +14,11 @@
 #define MOX_GPU_KERNELS(X)                                                                      \
     X(add, 256) X(copy, 256) X(sigmoid_gate, 256)                                               \
     X(rms_norm, 256) X(rms_norm_heads, 256) X(residual_norm, 256) X(gated_rms_norm, 256)        \
-    X(rope, 256) X(matvec, 256) X(experts_gate_up, 256) X(experts_down, 256) X(embed, 128)      \
-    X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64)               \
+    X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)   \
+    X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 32) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256) X(matvec4, 256) X(moe4_gate_up, 256) X(moe4_down, 768)
+    X(moe_combine, 256) X(matvec4, 256) X(moe4_gate_up, 256) X(moe4_down, 128)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -166,6 +166,14 @@ typedef struct mox_gpu_matvec {
     mox_gpu_vec bias;
 } mox_gpu_matvec;
 
+/* gateup.h: y[t, :] = silu(gate x[t, :]) * (up x[t, :]).  Grid (ceil(rows / ROWS), ceil(n / TOKENS)). */
+typedef struct mox_gpu_gate_up {
+    mox_gpu_mat gate, up;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, x_stride, y_stride;
+} mox_gpu_gate_up;
+
 /* Many matrices of one shape: matrix g owns the places [offsets[g], offsets[g + 1]); place p reads
  * row x_row[p] / x_divisor of x and writes row y_row[p] of y.
  *   experts_gate_up: y = silu(gate x) * (up x)   experts_down: y = down x
@@ -199,17 +207,13 @@ typedef struct mox_gpu_moe4_gate_up {
     int64_t k, x_stride;
 } mox_gpu_moe4_gate_up;
 
-/* out[t] = h[t] + sum_s weights[t, s] (down x[t, s]) of expert ids[t, s], in the order of slots; out may be
- * h.  ids were made before the launch in front.  k * cols / 256 at most PARTS.  Grid (ceil(dim / 16), n). */
-enum { MOX_GPU_FOUR_PARTS = 96 };
+/* y[t, s, :] = down x[t, s, :] of expert ids[t, s], which were made before the launch in front.
+ * Grid (ceil(rows / 16), n * k). */
 typedef struct mox_gpu_moe4_down {
-    const GPU_GLOBAL(mat) *down; /* by expert, [dim, cols] */
+    const GPU_GLOBAL(mat) *down; /* by expert */
     const GPU_GLOBAL(i32) *ids;
-    const GPU_GLOBAL(f32) *weights;
-    const GPU_GLOBAL(f32) *x; /* [n, k, cols] */
-    const GPU_GLOBAL(f32) *h;
-    GPU_GLOBAL(f32) *out;
-    int64_t k, cols, dim;
+    const GPU_GLOBAL(f32) *x; /* [n, k, columns of down] */
+    GPU_GLOBAL(f32) *y;       /* [n, k, rows of down] */
 } mox_gpu_moe4_down;
 
 /* ---- embed.h ---- */

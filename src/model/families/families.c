@@ -18,6 +18,8 @@ mox_status mox_family_rope(mox_model *m, int64_t dim, mox_rope_table *out, mox_e
     if (!inv_freq) return mox_fail_memory(err, (size_t)dim * 2, "rotary frequencies");
     *out = (mox_rope_table){.dim = dim, .inv_freq = inv_freq};
     out->magnitude = mox_rope_frequencies(&m->config.rope, dim, inv_freq);
+    m->frequencies = inv_freq;
+    m->n_frequencies = dim / 2;
     m->report.rotary_dim = dim;
     return MOX_OK;
 }

@@ -1,0 +1,116 @@
+/* dev/emu/backend.c -- see backend.h.  Nothing is queued: every call has taken place when it
+ * returns.  What went wrong is kept and told at sync, as a real device would do it. */
+#include "dev/emu/backend.h"
+
+#include "base/alloc.h"
+#include "base/size.h"
+#include "dev/dev.h"
+#include "dev/emu/kernels.h"
+#include "dev/gpu/device.h"
+
+#include <assert.h>
+#include <string.h>
+
+typedef struct emu_backend {
+    mox_gpu_backend backend; /* first */
+    mox_emu *emu;
+    int64_t bytes;
+    mox_err wrong; /* the first thing that went wrong */
+} emu_backend;
+
+/* Where an error goes to; NULL when there is one already: nothing takes place any more. */
+static mox_err *may_go_on(emu_backend *b) { return b->wrong.status == MOX_OK ? &b->wrong : NULL; }
+
+static mox_status emu_alloc(mox_gpu_backend *backend, int64_t bytes, void **out, mox_err *err)
+{
+    return mox_emu_alloc(((emu_backend *)backend)->emu, bytes, out, err);
+}
+
+static void emu_free(mox_gpu_backend *backend, void *p) { mox_emu_free(((emu_backend *)backend)->emu, p); }
+
+static void emu_memory(mox_gpu_backend *backend, int64_t *total, int64_t *left)
+{
+    const emu_backend *b = (emu_backend *)backend;
+    *total = b->bytes;
+    *left = b->bytes - mox_emu_used(b->emu);
+}
+
+static void emu_upload(mox_gpu_backend *backend, void *to, const void *from, int64_t bytes)
+{
+    emu_backend *b = (emu_backend *)backend;
+    mox_err *err = may_go_on(b);
+    if (err) (void)mox_emu_upload(b->emu, to, from, bytes, err);
+}
+
+static void emu_copy(mox_gpu_backend *backend, void *to, const void *from, int64_t bytes)
+{
+    emu_backend *b = (emu_backend *)backend;
+    mox_err *err = may_go_on(b);
+    if (err) (void)mox_emu_copy(b->emu, to, from, bytes, err);
+}
+
+static void emu_zero(mox_gpu_backend *backend, void *to, int64_t bytes)
+{
+    emu_backend *b = (emu_backend *)backend;
+    mox_err *err = may_go_on(b);
+    if (err) (void)mox_emu_zero(b->emu, to, bytes, err);
+}
+
+static void emu_launch(mox_gpu_backend *backend, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t params_bytes)
+{
+    emu_backend *b = (emu_backend *)backend;
+    const mox_emu_kernel *k = mox_emu_find(kernel);
+    assert(k->params_bytes == params_bytes);
+    (void)params_bytes;
+    mox_err *err = may_go_on(b);
+    if (err) (void)mox_emu_launch(b->emu, k, groups, params, err);
+}
+
+static mox_status emu_sync(mox_gpu_backend *backend, mox_err *err)
+{
+    const emu_backend *b = (emu_backend *)backend;
+    return b->wrong.status == MOX_OK ? MOX_OK : mox_fail(err, b->wrong.status, "%s", b->wrong.msg);
+}
+
+static mox_status emu_download(mox_gpu_backend *backend, void *to, const void *from, int64_t bytes, mox_err *err)
+{
+    emu_backend *b = (emu_backend *)backend;
+    mox_err *wrong = may_go_on(b);
+    if (wrong) (void)mox_emu_download(b->emu, to, from, bytes, wrong);
+    return emu_sync(backend, err);
+}
+
+static void emu_close(mox_gpu_backend *backend)
+{
+    emu_backend *b = (emu_backend *)backend;
+    mox_emu_destroy(&b->emu);
+    mox_free(b);
+}
+
+mox_emu *mox_emu_backend_device(mox_gpu_backend *b) { return ((emu_backend *)b)->emu; }
+
+mox_status mox_emu_backend_open(mox_gpu_backend **out, int64_t bytes, mox_err *err)
+{
+    *out = NULL;
+    emu_backend *b = mox_alloc_array(1, sizeof *b);
+    if (!b) return mox_fail_memory(err, sizeof *b, "the emulated device");
+    b->bytes = bytes;
+    b->backend = (mox_gpu_backend){.name = "emu", .model = "emulated", .alloc = emu_alloc, .free = emu_free, .memory = emu_memory,
+                                   .upload = emu_upload, .copy = emu_copy, .zero = emu_zero, .launch = emu_launch, .sync = emu_sync,
+                                   .download = emu_download, .close = emu_close};
+    const mox_status status = mox_emu_create(&b->emu, bytes, err);
+    if (status != MOX_OK) {
+        mox_free(b);
+        return status;
+    }
+    *out = &b->backend;
+    return MOX_OK;
+}
+
+mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err)
+{
+    *out = NULL;
+    mox_gpu_backend *backend;
+    MOX_TRY(mox_emu_backend_open(&backend, bytes, err));
+    return mox_dev_gpu_open(out, backend, err);
+}

@@ -1,0 +1,265 @@
+/* dev/gpu/device.c -- a backend as a device: memory, and what the device is told before it
+ * computes; see device.h. */
+#include "dev/gpu/device.h"
+
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { STEP_ROWS = 64 }; /* batches up to it are decoding, which comes again */
+
+/* ---- memory ---- */
+
+/* For all that is not a launch: a step is over then. */
+static mox_gpu_backend *enter(mox_dev *d)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    (void)pthread_mutex_lock(&g->lock);
+    if (g->in_step) g->backend->end_step(g->backend);
+    g->in_step = false;
+    return g->backend;
+}
+static void leave(mox_dev *d) { (void)pthread_mutex_unlock(&((mox_dev_gpu *)d)->lock); }
+
+static mox_status gpu_alloc(mox_dev *d, int64_t bytes, void **out, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->alloc(b, mox_max_i64(bytes, 1), out, err);
+    if (status == MOX_OK) b->zero(b, *out, bytes);
+    leave(d);
+    return status;
+}
+static void gpu_free(mox_dev *d, void *p, int64_t bytes)
+{
+    (void)bytes;
+    mox_gpu_backend *b = enter(d);
+    b->free(b, p);
+    leave(d);
+}
+static void gpu_upload(mox_dev *d, void *to, const void *from, int64_t bytes)
+{
+    mox_gpu_backend *b = enter(d);
+    b->upload(b, to, from, bytes);
+    leave(d);
+}
+static void gpu_copy(mox_dev *d, void *to, const void *from, int64_t bytes)
+{
+    mox_gpu_backend *b = enter(d);
+    b->copy(b, to, from, bytes);
+    leave(d);
+}
+static void gpu_zero(mox_dev *d, void *p, int64_t bytes)
+{
+    mox_gpu_backend *b = enter(d);
+    b->zero(b, p, bytes);
+    leave(d);
+}
+static mox_status gpu_download(mox_dev *d, void *to, const void *from, int64_t bytes, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->download(b, to, from, bytes, err);
+    leave(d);
+    return status;
+}
+static mox_status gpu_sync(mox_dev *d, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->sync(b, err);
+    leave(d);
+    return status;
+}
+
+/* ---- what the device is told once ---- */
+
+static mox_status gpu_know(mox_dev *d, const float *p, int64_t n, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (g->n_known == MOX_GPU_KNOWN_MAX) return mox_fail(err, MOX_E_FULL, "device %s: too many tables of numbers", d->name);
+    void *memory;
+    MOX_TRY(gpu_alloc(d, n * (int64_t)sizeof *p, &memory, err));
+    gpu_upload(d, memory, p, n * (int64_t)sizeof *p);
+    g->known[g->n_known++] = (mox_gpu_known){.host = p, .device = memory, .n = n};
+    return MOX_OK;
+}
+
+mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float **out, mox_err *err)
+{
+    const mox_dev_gpu *g = (mox_dev_gpu *)d;
+    for (int i = 0; i < g->n_known; i++) {
+        const mox_gpu_known *k = &g->known[i];
+        if (p < k->host || p + n > k->host + k->n) continue;
+        *out = k->device + (p - k->host);
+        return MOX_OK;
+    }
+    return mox_fail(err, MOX_E_ARG, "device %s: it was not told of a table of %lld numbers", d->name, (long long)n);
+}
+
+/* Room for the layers up to this one. */
+static mox_status reach_layer(mox_dev_gpu *g, int32_t layer, mox_err *err)
+{
+    if (layer < g->n_layers) return MOX_OK;
+    mox_gpu_experts *layers = mox_realloc_array(g->layers, (size_t)layer + 1, sizeof *layers);
+    if (!layers) return mox_fail_memory(err, ((size_t)layer + 1) * sizeof *layers, "tables of experts");
+    memset(layers + g->n_layers, 0, (size_t)(layer + 1 - g->n_layers) * sizeof *layers);
+    g->layers = layers;
+    g->n_layers = layer + 1;
+    return MOX_OK;
+}
+
+static mox_status check_experts(const mox_expert *e, int64_t n, mox_err *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        MOX_TRY(mox_gpu_check_mat(&e[i].gate, err));
+        MOX_TRY(mox_gpu_check_mat(&e[i].up, err));
+        MOX_TRY(mox_gpu_check_mat(&e[i].down, err));
+    }
+    return MOX_OK;
+}
+
+static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (n > MOX_GPU_ROUTER_EXPERTS)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: at most %d experts in a layer, not %lld", d->name, MOX_GPU_ROUTER_EXPERTS,
+                        (long long)n);
+    MOX_TRY(check_experts(e, n, err));
+    MOX_TRY(reach_layer(g, layer, err));
+    mox_gpu_experts *x = &g->layers[layer];
+    assert(!x->memory && n > 0);
+    const int64_t bytes = 3 * n * (int64_t)sizeof(mox_gpu_mat);
+    mox_gpu_mat *mats = mox_alloc_array(3 * (size_t)n, sizeof *mats);
+    mox_status status = mats ? gpu_alloc(d, bytes, &x->memory, err) : mox_fail_memory(err, (size_t)bytes, "a table of experts");
+    if (status == MOX_OK) {
+        x->is_four = true;
+        for (int64_t i = 0; i < n; i++) {
+            mats[i] = mox_gpu_mat_of(&e[i].gate);
+            mats[n + i] = mox_gpu_mat_of(&e[i].up);
+            mats[2 * n + i] = mox_gpu_mat_of(&e[i].down);
+            for (int64_t m = i; m < 3 * n; m += n) x->is_four = x->is_four && mox_gpu_mat_is_four(&mats[m]);
+        }
+        gpu_upload(d, x->memory, mats, bytes);
+        x->n = n;
+        x->width = e[0].gate.rows;
+        x->dim = e[0].down.rows;
+    }
+    mox_free(mats);
+    return status;
+}
+
+static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64_t n_pages, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    assert(!g->staging);
+    int64_t numbers, bytes;
+    if (!mox_mul_i64(n_spans, n_pages, &numbers) || !mox_add_i64(numbers, 2 * n_rows, &numbers) ||
+        !mox_mul_i64(numbers, (int64_t)sizeof(int32_t), &bytes) || !mox_add_i64(bytes, (n_spans + 1) * (int64_t)sizeof(mox_gpu_span), &bytes))
+        return mox_fail(err, MOX_E_FULL, "device %s: the page tables of a batch have more bytes than a machine can count", d->name);
+    void *arrays;
+    MOX_TRY(gpu_alloc(d, bytes, &arrays, err));
+    g->arrays = arrays;
+    g->staging = mox_alloc((size_t)bytes);
+    if (!g->staging) return mox_fail_memory(err, (size_t)bytes, "the arrays of a batch");
+    g->n_rows_max = n_rows;
+    g->n_spans_max = n_spans;
+    g->n_pages_max = n_pages;
+    return MOX_OK;
+}
+
+/* ---- batches ---- */
+
+/* Spans come first, as they are aligned most; then the tokens, positions and page tables. */
+static void gpu_begin(mox_dev *d, mox_batch *b)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    assert(b->n <= g->n_rows_max && b->n_spans <= g->n_spans_max);
+    mox_gpu_span *spans = (mox_gpu_span *)(void *)g->staging;
+    int32_t *numbers = (int32_t *)(void *)(g->staging + b->n_spans * (int64_t)sizeof *spans), *at = numbers;
+    int32_t *on_device = (int32_t *)(void *)(g->arrays + b->n_spans * (int64_t)sizeof *spans);
+    memcpy(at, b->tokens, (size_t)b->n * sizeof *at);
+    memcpy(at + b->n, b->pos, (size_t)b->n * sizeof *at);
+    at += 2 * b->n;
+    for (int64_t i = 0; i < b->n_spans; i++) {
+        const mox_span *s = &b->spans[i];
+        assert(s->n_pages <= g->n_pages_max);
+        spans[i] = (mox_gpu_span){.row0 = s->row0, .n = s->n, .pos0 = s->pos0, .pages = on_device + (at - numbers)};
+        memcpy(at, s->pages, (size_t)s->n_pages * sizeof *at);
+        at += s->n_pages;
+    }
+    gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
+    mox_gpu_backend *backend = enter(d);
+    g->in_step = b->n <= STEP_ROWS && backend->begin_step;
+    if (g->in_step) backend->begin_step(backend);
+    leave(d);
+    g->spans = b->spans;
+    g->n_spans = b->n_spans;
+    g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;
+    b->tokens = on_device;
+    b->pos = on_device + b->n;
+}
+
+const mox_gpu_span *mox_gpu_spans(mox_dev *d, const mox_span *spans, int64_t n)
+{
+    const mox_dev_gpu *g = (mox_dev_gpu *)d;
+    assert(spans >= g->spans && spans + n <= g->spans + g->n_spans);
+    (void)n;
+    return g->gpu_spans + (spans - g->spans);
+}
+
+/* ---- opening ---- */
+
+mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err)
+{
+    if (mox_gpu_kind_of(m->layout.kind) == MOX_GPU_NONE)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "a matrix of a layout that no kernel of a GPU reads");
+    return MOX_OK;
+}
+
+mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err)
+{
+    const int32_t type = mox_gpu_type_of(v->type);
+    if (v->type != MOX_DT_NONE && type != MOX_GPU_F32 && type != MOX_GPU_F16 && type != MOX_GPU_BF16)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "a vector of a type that no kernel of a GPU reads");
+    return MOX_OK;
+}
+
+static void gpu_close(mox_dev *d)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    for (int32_t i = 0; i < g->n_layers; i++) gpu_free(d, g->layers[i].memory, 0);
+    for (int i = 0; i < g->n_known; i++) gpu_free(d, g->known[i].device, 0);
+    gpu_free(d, g->arrays, 0);
+    mox_free(g->staging);
+    mox_free(g->layers);
+    g->backend->close(g->backend);
+    (void)pthread_mutex_destroy(&g->lock);
+    mox_free(g);
+}
+
+mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err)
+{
+    static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin};
+    *out = NULL;
+    mox_dev_gpu *g = mox_alloc_array(1, sizeof *g);
+    if (!g) {
+        backend->close(backend);
+        return mox_fail_memory(err, sizeof *g, "a GPU device");
+    }
+    g->backend = backend;
+    (void)pthread_mutex_init(&g->lock, NULL);
+    mox_dev *d = &g->dev;
+    d->name = backend->name;
+    d->level = backend->model;
+    d->n_threads = 1;
+    d->close = gpu_close;
+    d->memory = (mox_dev_memory){.alloc = gpu_alloc, .free = gpu_free, .upload = gpu_upload, .copy = gpu_copy, .zero = gpu_zero,
+                                 .download = gpu_download, .sync = gpu_sync};
+    d->apart = &apart;
+    mox_gpu_fill_products(&d->ops);
+    mox_gpu_fill_attention(&d->ops);
+    mox_gpu_fill_deltanet(&d->ops);
+    mox_gpu_fill_rows(&d->ops);
+    mox_dev_complete(d);
+    *out = d;
+    return MOX_OK;
+}

@@ -1,0 +1,96 @@
+/* dev/gpu/device.h -- what the files of the GPU device share.
+ *
+ * A GPU device is a backend (backend.h) and slots that launch kernels on it.  The slots check
+ * what kernels take for granted, and refuse what no kernel computes.
+ *
+ * Threads: operations come from one thread at a time, as everywhere; copies may come from another
+ * one beside it, so each call of the backend is made under a lock. */
+#ifndef MOX_DEV_GPU_DEVICE_H
+#define MOX_DEV_GPU_DEVICE_H
+
+#include "base/size.h"
+#include "dev/dev.h"
+#include "dev/gpu/backend.h"
+#include "dev/gpu/fill.h"
+
+#include <pthread.h>
+
+/* Experts of a layer on the device, by id. */
+typedef struct mox_gpu_experts {
+    void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */
+    int64_t n;
+    bool is_four;       /* matvec4.h can read them all */
+    int64_t width, dim; /* of gate and up, and of down: their rows */
+} mox_gpu_experts;
+
+/* Numbers of the host with their copy. */
+typedef struct mox_gpu_known {
+    const float *host;
+    float *device;
+    int64_t n;
+} mox_gpu_known;
+
+enum { MOX_GPU_KNOWN_MAX = 4 };
+
+typedef struct mox_dev_gpu {
+    mox_dev dev; /* first: a mox_dev of this device is one of these */
+    mox_gpu_backend *backend;
+    pthread_mutex_t lock;
+    bool in_step; /* of the backend */
+    mox_gpu_known known[MOX_GPU_KNOWN_MAX];
+    int n_known;
+    mox_gpu_experts *layers;
+    int32_t n_layers;
+
+    /* Small arrays of a batch: tokens, positions, page tables and spans, as the host puts them
+     * together and as they are on the device. */
+    int64_t n_rows_max, n_spans_max, n_pages_max;
+    uint8_t *staging, *arrays;
+    const mox_span *spans;   /* of the batch, by the host's address */
+    mox_gpu_span *gpu_spans; /* of the device */
+    int64_t n_spans;
+} mox_dev_gpu;
+
+static inline void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int64_t z, const void *params, size_t bytes)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (x == 0 || y == 0 || z == 0) return;
+    (void)pthread_mutex_lock(&g->lock);
+    g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+/* Launches a kernel over a grid (x, y, z); the rest are members of its parameters. */
+#define MOX_GPU_LAUNCH(d, name, x, y, z, ...)                                                   \
+    do {                                                                                        \
+        const mox_gpu_##name params_ = {__VA_ARGS__};                                           \
+        mox_gpu_launch((d), MOX_GPU_KERNEL_##name, (x), (y), (z), &params_, sizeof params_);     \
+    } while (0)
+
+/* Spans of the batch on the device. */
+const mox_gpu_span *mox_gpu_spans(mox_dev *d, const mox_span *spans, int64_t n);
+/* Rows of n spans. */
+static inline int64_t mox_gpu_rows(const mox_span *spans, int64_t n)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++) rows += spans[i].n;
+    return rows;
+}
+
+/* The copy of [p, p + n), which the device was told of. */
+mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float **out, mox_err *err);
+
+/* NULL is fine; MOX_E_UNSUPPORTED for what kernels do not read. */
+mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
+mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
+
+/* Fill their slots: products and experts, attention, recurrence, and the rest. */
+void mox_gpu_fill_products(mox_dev_ops *ops);
+void mox_gpu_fill_attention(mox_dev_ops *ops);
+void mox_gpu_fill_deltanet(mox_dev_ops *ops);
+void mox_gpu_fill_rows(mox_dev_ops *ops);
+
+/* The device over a backend, which it takes over, also on failure. */
+mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err);
+
+#endif

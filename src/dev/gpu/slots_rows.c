@@ -1,0 +1,114 @@
+/* dev/gpu/slots_rows.c -- slots that work row by row: pointwise, norms, rotation, routing,
+ * combining.  See device.h. */
+#include "dev/gpu/device.h"
+
+enum { THREADS = 256, WAVES = THREADS / GPU_LANES, SHORT_ROW = 1024 };
+
+static mox_status slot_add(mox_dev *d, const mox_add_args *a, mox_err *err)
+{
+    (void)err;
+    MOX_GPU_LAUNCH(d, add, mox_ceil_div(a->n, THREADS), 1, 1, .a = a->a, .b = a->b, .out = a->out, .n = a->n);
+    return MOX_OK;
+}
+
+static mox_status slot_copy_slice(mox_dev *d, const mox_copy_slice_args *a, mox_err *err)
+{
+    (void)err;
+    MOX_GPU_LAUNCH(d, copy, mox_ceil_div(a->cols, THREADS), a->rows, 1, .src = a->src, .dst = a->dst, .n = a->rows, .heads = 1,
+                   .dim = a->cols, .src_stride = a->src_stride, .dst_stride = a->dst_stride);
+    return MOX_OK;
+}
+
+static mox_status slot_sigmoid_gate(mox_dev *d, const mox_sigmoid_gate_args *a, mox_err *err)
+{
+    (void)err;
+    MOX_GPU_LAUNCH(d, sigmoid_gate, mox_ceil_div(a->n, THREADS), 1, 1, .x = a->x, .gate = a->gate, .n = a->n);
+    return MOX_OK;
+}
+
+static mox_status slot_rms_norm(mox_dev *d, const mox_rms_norm_args *a, mox_err *err)
+{
+    MOX_TRY(mox_gpu_check_vec(&a->weight, err));
+    const mox_gpu_rms_norm p = {.x = a->x, .out = a->out, .heads = a->heads, .dim = a->dim, .x_stride = a->x_stride,
+                                .x_head_stride = a->x_head_stride, .out_stride = a->out_stride, .out_head_stride = a->out_head_stride,
+                                .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps};
+    if (a->heads > 1 && a->dim <= SHORT_ROW)
+        mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm_heads, mox_ceil_div(a->heads, WAVES), a->n, 1, &p, sizeof p);
+    else mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm, a->heads, a->n, 1, &p, sizeof p);
+    return MOX_OK;
+}
+
+static mox_status slot_residual_norm(mox_dev *d, const mox_residual_norm_args *a, mox_err *err)
+{
+    if (a->scale) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: residual_norm takes no scale", d->name);
+    MOX_TRY(mox_gpu_check_vec(&a->weight, err));
+    MOX_GPU_LAUNCH(d, residual_norm, a->rows, 1, 1, .a = a->a, .b = a->b, .res = a->res, .norm = a->norm, .dim = a->dim,
+                   .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps);
+    return MOX_OK;
+}
+
+static mox_status slot_gated_rms_norm(mox_dev *d, const mox_gated_rms_norm_args *a, mox_err *err)
+{
+    MOX_TRY(mox_gpu_check_vec(&a->weight, err));
+    MOX_GPU_LAUNCH(d, gated_rms_norm, mox_ceil_div(a->rows, WAVES), 1, 1, .x = a->x, .z = a->z, .out = a->out, .rows = a->rows,
+                   .dim = a->dim, .weight = mox_gpu_vec_of(&a->weight), .eps = a->eps);
+    return MOX_OK;
+}
+
+static mox_status slot_rope(mox_dev *d, const mox_rope_args *a, mox_err *err)
+{
+    const float *inv_freq;
+    MOX_TRY(mox_gpu_find_known(d, a->inv_freq, a->rotary_dim / 2, &inv_freq, err));
+    MOX_GPU_LAUNCH(d, rope, mox_ceil_div(a->heads * (a->rotary_dim / 2), THREADS), a->n, 1, .x = a->x, .inv_freq = inv_freq, .pos = a->pos,
+                   .heads = a->heads, .stride = a->stride, .head_stride = a->head_stride, .rotary_dim = a->rotary_dim,
+                   .pos_stride = a->pos_stride, .mscale = a->mscale, .interleaved = a->pairing == MOX_ROPE_INTERLEAVED);
+    return MOX_OK;
+}
+
+/* ---- routing and combining ---- */
+
+static mox_status slot_router_topk(mox_dev *d, const mox_router_topk_args *a, mox_err *err)
+{
+    if (a->order != MOX_TOPK_SORTED || a->n_degenerate)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: router_topk sorts, and counts no degenerate rows", d->name);
+    MOX_GPU_LAUNCH(d, router_topk, a->n, 1, 1, .logits = a->logits, .ids = a->ids, .weights = a->weights, .n_experts = a->n_experts,
+                   .k = a->k, .renormalize = a->renormalize);
+    return MOX_OK;
+}
+
+static mox_status slot_router_sigmoid(mox_dev *d, const mox_router_sigmoid_args *a, mox_err *err)
+{
+    MOX_TRY(mox_gpu_check_vec(&a->bias, err));
+    if (a->n_experts > MOX_GPU_ROUTER_EXPERTS)
+        return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: at most %d experts in a layer, not %lld", d->name, MOX_GPU_ROUTER_EXPERTS,
+                        (long long)a->n_experts);
+    MOX_GPU_LAUNCH(d, router_sigmoid, a->n, 1, 1, .logits = a->logits, .ids = a->ids, .weights = a->weights,
+                   .bias = mox_gpu_vec_of(&a->bias), .n_experts = a->n_experts, .k = a->k, .n_groups = a->n_groups,
+                   .kept_groups = a->kept_groups, .renormalize = a->renormalize, .factor = a->factor);
+    return MOX_OK;
+}
+
+static mox_status slot_moe_combine(mox_dev *d, const mox_moe_combine_args *a, mox_err *err)
+{
+    static const int64_t modes[] = {[MOX_SHARED_NONE] = MOX_GPU_SHARED_NONE, [MOX_SHARED_GATED] = MOX_GPU_SHARED_GATED,
+                                    [MOX_SHARED_UNSCALED] = MOX_GPU_SHARED_UNSCALED};
+    if (a->slots) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: moe_combine takes no separate buffers", d->name);
+    MOX_GPU_LAUNCH(d, moe_combine, mox_ceil_div(a->dim, THREADS), a->n, 1, .h = a->h, .experts = a->experts, .w = a->w,
+                   .shared = a->shared, .gate = a->gate, .out = a->out, .k = a->k, .dim = a->dim, .gate_stride = a->gate_stride,
+                   .mode = modes[a->mode]);
+    return MOX_OK;
+}
+
+void mox_gpu_fill_rows(mox_dev_ops *ops)
+{
+    ops->add = slot_add;
+    ops->copy_slice = slot_copy_slice;
+    ops->sigmoid_gate = slot_sigmoid_gate;
+    ops->rms_norm = slot_rms_norm;
+    ops->residual_norm = slot_residual_norm;
+    ops->gated_rms_norm = slot_gated_rms_norm;
+    ops->rope = slot_rope;
+    ops->router_topk = slot_router_topk;
+    ops->router_sigmoid = slot_router_sigmoid;
+    ops->moe_combine = slot_moe_combine;
+}

@@ -1,0 +1,303 @@
+/* tests/unit/test_emu_context.c -- contexts on the emulated GPU: what they refuse, what they
+ * leave behind when memory runs out, and sequences whose pages and states are on the device.
+ *
+ * The models are folders on the command line: one with experts, and a recurrent one.  Logits of
+ * the same steps must be the same bytes, as nothing on the device depends on time. */
+#include "base/alloc.h"
+#include "dev/gpu/device.h"
+#include "moxie/tools.h"
+#include "runtime/state_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N = 70, AFTER = 5 };
+
+static const char *experts_dir, *recurrent_dir;
+static mox_model *experts, *recurrent;
+static int32_t tokens[N + AFTER];
+
+static int open_models(void **state)
+{
+    (void)state;
+    mox_err err;
+    for (int i = 0; i < N + AFTER; i++) tokens[i] = (i * 37 + 11) % 200;
+    if (mox_model_open(&experts, experts_dir, NULL, &err) == MOX_OK && mox_model_open(&recurrent, recurrent_dir, NULL, &err) == MOX_OK) return 0;
+    print_error("%s\n", err.msg);
+    return -1;
+}
+
+static int close_models(void **state)
+{
+    (void)state;
+    mox_model_close(&experts);
+    mox_model_close(&recurrent);
+    return 0;
+}
+
+static void ok(mox_status status, const mox_err *err)
+{
+    if (status != MOX_OK) fail_msg("%s", err->msg);
+}
+
+static mox_context *new_context(const mox_model *m, mox_seq **s)
+{
+    mox_context *c;
+    mox_err err;
+    ok(mox_context_create(&c, m, &(mox_context_opts){.device = "emu", .n_ctx = 256, .n_batch = 64, .exact = true, .n_seqs = 2}, &err), &err);
+    ok(mox_seq_create(s, c, &err), &err);
+    return c;
+}
+
+/* Logits of the last token. */
+static const float *run(mox_context *c, mox_seq *s, int from, int n)
+{
+    mox_err err;
+    ok(mox_step(c, &(mox_segment){.seq = s, .tokens = tokens + from, .n = n, .want = MOX_WANT_LAST}, 1, NULL, &err), &err);
+    return mox_logits_row(c, 0);
+}
+
+static float *kept(const mox_context *c, const float *logits)
+{
+    const size_t bytes = (size_t)c->model->dims.n_vocab * sizeof *logits;
+    float *copy = malloc(bytes);
+    assert_non_null(copy);
+    memcpy(copy, logits, bytes);
+    return copy;
+}
+
+/* ---- refusals ---- */
+
+static void no_trace(void *user, mox_trace_kind what, int32_t layer, const int32_t *ids, int64_t n)
+{
+    (void)user, (void)what, (void)layer, (void)ids, (void)n;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        mox_context_opts opts;
+        const char *says;
+    } cases[] = {
+        {{.device = "abacus"}, "'abacus'"},
+        {{.device = "emu", .isa = "ref"}, "level of the cpu"},
+        {{.device = "emu", .expert_bytes = 1 << 20}, "resident"},
+        {{.device = "emu", .trace = no_trace}, "traced"},
+        {{.device = "emu", .n_batch = 70000}, "65535"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mox_context *c;
+        mox_err err;
+        assert_int_equal(mox_context_create(&c, experts, &cases[i].opts, &err), MOX_E_ARG);
+        assert_null(c);
+        assert_non_null(strstr(err.msg, cases[i].says));
+    }
+}
+
+/* ---- memory ---- */
+
+typedef struct failing {
+    int64_t n, fail_at;
+} failing;
+
+static int fail_nth(void *user, size_t bytes)
+{
+    (void)bytes;
+    failing *f = user;
+    return ++f->n != f->fail_at;
+}
+
+static void test_allocations_fail(void **state)
+{
+    (void)state;
+    const mox_context_opts opts = {.device = "emu", .n_ctx = 64, .n_batch = 16};
+    const int64_t live = mox_alloc_live();
+    for (int64_t i = 1;; i++) {
+        failing f = {.fail_at = i};
+        mox_context *c;
+        mox_err err = {0};
+        mox_alloc_set_hook(fail_nth, &f);
+        const mox_status status = mox_context_create(&c, experts, &opts, &err);
+        mox_alloc_set_hook(NULL, NULL);
+        if (f.n < i) {
+            ok(status, &err);
+            assert_true(i > 20);
+            mox_context_destroy(&c);
+            break;
+        }
+        assert_null(c);
+        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
+        assert_true(err.msg[0] != 0);
+        assert_int_equal(mox_alloc_live(), live);
+    }
+    assert_int_equal(mox_alloc_live(), live);
+}
+
+static int count_all(void *user, size_t bytes)
+{
+    (void)bytes;
+    ++*(int64_t *)user;
+    return 1;
+}
+
+static void test_step_allocates_nothing(void **state)
+{
+    (void)state;
+    mox_seq *s;
+    mox_context *c = new_context(recurrent, &s);
+    int64_t n = 0;
+    mox_alloc_set_hook(count_all, &n);
+    (void)run(c, s, 0, N);
+    (void)run(c, s, N, 1);
+    mox_alloc_set_hook(NULL, NULL);
+    assert_int_equal(n, 0);
+    mox_context_destroy(&c);
+}
+
+/* ---- sequences ---- */
+
+/* Back to a checkpoint, and on again: the state was saved and restored on the device. */
+static void test_checkpoint(void **state)
+{
+    (void)state;
+    mox_seq *s;
+    mox_err err;
+    mox_context *c = new_context(recurrent, &s);
+    (void)run(c, s, 0, 64);
+    float *first = kept(c, run(c, s, 64, AFTER)), *other = NULL;
+    ok(mox_seq_cut(s, 64, &err), &err);
+    assert_memory_equal(run(c, s, 64, AFTER), first, (size_t)c->model->dims.n_vocab * 4);
+    /* Without the state's return the answer would be another one. */
+    mox_seq_reset(s);
+    other = kept(c, run(c, s, 64, AFTER));
+    assert_memory_not_equal(other, first, (size_t)c->model->dims.n_vocab * 4);
+    free(first);
+    free(other);
+    mox_context_destroy(&c);
+}
+
+/* A page that two sequences share is copied when one of them goes on. */
+static void test_shared_page(void **state)
+{
+    (void)state;
+    mox_seq *s, *t;
+    mox_err err;
+    mox_context *c = new_context(experts, &s);
+    ok(mox_seq_create(&t, c, &err), &err);
+    (void)run(c, s, 0, 40);
+    mox_share_hold(c, MOX_SHARE_PAGES, s->pages[0]); /* as a kept prefix does */
+    t->pages[0] = s->pages[0];
+    t->n_pages = 1;
+    t->length = 40;
+    memcpy(t->tokens, s->tokens, 40 * sizeof *t->tokens);
+    float *alone = kept(c, run(c, s, 40, AFTER));
+    assert_int_not_equal(s->pages[0], t->pages[0]);
+    tokens[40] ^= 1; /* the other one goes elsewhere, then the same way */
+    (void)run(c, t, 40, AFTER);
+    tokens[40] ^= 1;
+    ok(mox_seq_cut(t, 40, &err), &err);
+    assert_memory_equal(run(c, t, 40, AFTER), alone, (size_t)c->model->dims.n_vocab * 4);
+    free(alone);
+    mox_context_destroy(&c);
+}
+
+/* ---- states on disk ---- */
+
+static void *fetch(mox_context *c, const void *p, size_t bytes)
+{
+    mox_err err;
+    void *to = malloc(bytes);
+    assert_non_null(to);
+    ok(c->dev->memory.download(c->dev, to, p, (int64_t)bytes, &err), &err);
+    return to;
+}
+
+static void test_states_on_disk(void **state)
+{
+    (void)state;
+    mox_seq *s;
+    mox_err err;
+    mox_context *c = new_context(recurrent, &s);
+    (void)run(c, s, 0, N);
+    assert_int_equal(s->n_saved, 1);
+    char path[] = "emu-state-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)unlink(path);
+    const mox_state_shape shape = mox_state_shape_of(c, "a model");
+    mox_state_job job;
+    ok(mox_state_job_init(&job, N, 1, &err), &err);
+    job.path = mox_strdup(path);
+    memcpy(job.tokens, tokens, N * sizeof *tokens);
+    memcpy(job.pages, s->pages, (size_t)job.n_pages * sizeof *job.pages);
+    job.states[0] = s->checkpoints[0].state;
+    job.positions[0] = s->checkpoints[0].at;
+    ok(mox_state_job_write(&job, c, &shape, NULL, &err), &err);
+    mox_state_file f;
+    ok(mox_state_file_open(&f, path, &shape, &err), &err);
+    for (int64_t i = 0; i < job.n_pages; i++) {
+        const int32_t page = mox_share_take(c, MOX_SHARE_PAGES);
+        ok(mox_state_file_read_page(&f, i, c, page, &err), &err);
+        for (int64_t j = 0; j < 2 * c->model->dims.n_layers; j++) {
+            size_t bytes;
+            const void *a = mox_page_part(c, page, j, &bytes), *b = mox_page_part(c, s->pages[i], j, &bytes);
+            if (bytes == 0) continue;
+            void *got = fetch(c, a, bytes), *want = fetch(c, b, bytes);
+            assert_memory_equal(got, want, bytes);
+            free(got);
+            free(want);
+        }
+    }
+    const int32_t saved = mox_share_take(c, MOX_SHARE_STATES);
+    ok(mox_state_file_read_state(&f, 0, c, saved, &err), &err);
+    void *got = fetch(c, mox_state_at(c, saved), mox_state_bytes(c)), *want = fetch(c, mox_state_at(c, job.states[0]), mox_state_bytes(c));
+    assert_memory_equal(got, want, mox_state_bytes(c));
+    free(got);
+    free(want);
+    mox_state_file_close(&f);
+    mox_state_job_deinit(&job);
+    (void)unlink(path);
+    mox_context_destroy(&c);
+}
+
+/* ---- a device that fails ---- */
+
+/* Half way through a step: the step says so, and so does every one after it. */
+static void test_device_fails(void **state)
+{
+    (void)state;
+    mox_seq *s;
+    mox_err err = {0};
+    mox_context *c = new_context(experts, &s);
+    (void)run(c, s, 0, 8);
+    MOX_GPU_LAUNCH(c->dev, add, 1, 1, 1, .a = NULL, .b = NULL, .out = NULL, .n = 1); /* addresses that are nobody's */
+    for (int i = 0; i < 2; i++) {
+        err = (mox_err){0};
+        assert_int_equal(mox_step(c, &(mox_segment){.seq = s, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}, 1, NULL, &err), MOX_E_DEVICE);
+        assert_non_null(strstr(err.msg, "kernel add"));
+        assert_null(mox_logits_row(c, 0));
+        assert_int_equal(mox_seq_length(s), 8);
+    }
+    mox_context_destroy(&c);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) return 2;
+    experts_dir = argv[1];
+    recurrent_dir = argv[2];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_allocations_fail), cmocka_unit_test(test_step_allocates_nothing),
+        cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_shared_page),      cmocka_unit_test(test_states_on_disk),
+        cmocka_unit_test(test_device_fails),
+    };
+    return cmocka_run_group_tests(tests, open_models, close_models);
+}
