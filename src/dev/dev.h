@@ -172,6 +172,8 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
                             bool deterministic, mox_err *err);
 /* An emulated GPU with so much memory (dev/emu). */
 mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err);
+/* The first NVIDIA GPU, through the plug-in (dev/cuda). */
+mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

@@ -37,9 +37,11 @@ mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mo
         const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
         return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, c->deterministic, err);
     }
-    if (strcmp(o->device, "emu") != 0) return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu)", o->device);
+    const bool is_emu = strcmp(o->device, "emu") == 0;
+    if (!is_emu && strcmp(o->device, "cuda") != 0)
+        return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu, cuda)", o->device);
     MOX_TRY(check_apart(c, o, err));
-    return mox_dev_emu_open(&c->dev, emu_bytes, err);
+    return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, err) : mox_dev_cuda_open(&c->dev, err);
 }
 
 /* ---- weights ---- */

@@ -1,5 +1,6 @@
-/* tests/unit/gpu_kit.h -- running single kernels of dev/gpu on the emulated device and
- * comparing what they leave with the references of src/ops.
+/* tests/unit/gpu_kit.h -- running single kernels of dev/gpu and comparing what they leave with
+ * the references of src/ops: on the emulated device, or on an NVIDIA GPU where KIT_PLUGIN is
+ * defined as the path of the plug-in (tests/gpu).
  *
  * Everything that a test takes is given back when it ends.  Launches take the orders of threads
  * in turn. */
@@ -7,6 +8,7 @@
 #define TESTS_GPU_KIT_H
 
 #include "base/rng.h"
+#include "dev/cuda/load.h"
 #include "dev/emu/emu.h"
 #include "dev/emu/kernels.h"
 #include "dev/gpu/fill.h"
@@ -24,7 +26,11 @@
 enum { KIT_MEMORY = 256 << 20, KIT_MOST = 4096 };
 
 static struct {
+#ifdef KIT_PLUGIN
+    mox_gpu_backend *gpu;
+#else
     mox_emu *emu;
+#endif
     mox_err err;
     mox_rng rng;
     uint64_t n_launches;
@@ -32,6 +38,40 @@ static struct {
     int n_host, n_device;
 } kit;
 
+/* ---- the device ---- */
+
+#ifdef KIT_PLUGIN
+static size_t kit_params_bytes(mox_gpu_kernel id) { return mox_emu_find(id)->params_bytes; }
+static int kit_open(void **state)
+{
+    (void)state;
+    if (mox_cuda_open(&kit.gpu, KIT_PLUGIN, 0, &kit.err) == MOX_OK) return 0;
+    print_message("no GPU: %s\n0 passed, 0 failed, 1 skipped\n", kit.err.msg);
+    exit(kit.err.status == MOX_E_DEVICE ? 77 : 1); /* 77: skipped */
+}
+static int kit_close(void **state)
+{
+    (void)state;
+    kit.gpu->close(kit.gpu);
+    return 0;
+}
+static inline mox_status device_alloc(int64_t bytes, void **out) { return kit.gpu->alloc(kit.gpu, bytes, out, &kit.err); }
+static inline void device_free(void *p) { kit.gpu->free(kit.gpu, p); }
+static inline mox_status device_write(void *to, const void *from, int64_t bytes)
+{
+    kit.gpu->upload(kit.gpu, to, from, bytes);
+    return kit.gpu->sync(kit.gpu, &kit.err);
+}
+static inline mox_status device_read(void *to, const void *from, int64_t bytes)
+{
+    return kit.gpu->download(kit.gpu, to, from, bytes, &kit.err);
+}
+static inline mox_status device_launch(mox_gpu_kernel id, const int64_t groups[3], const void *params)
+{
+    kit.gpu->launch(kit.gpu, id, groups, params, kit_params_bytes(id));
+    return kit.gpu->sync(kit.gpu, &kit.err);
+}
+#else
 static int kit_open(void **state)
 {
     (void)state;
@@ -43,6 +83,18 @@ static int kit_close(void **state)
     mox_emu_destroy(&kit.emu);
     return 0;
 }
+static inline mox_status device_alloc(int64_t bytes, void **out) { return mox_emu_alloc(kit.emu, bytes, out, &kit.err); }
+static inline void device_free(void *p) { mox_emu_free(kit.emu, p); }
+static inline mox_status device_write(void *to, const void *from, int64_t bytes) { return mox_emu_upload(kit.emu, to, from, bytes, &kit.err); }
+static inline mox_status device_read(void *to, const void *from, int64_t bytes) { return mox_emu_download(kit.emu, to, from, bytes, &kit.err); }
+static inline mox_status device_launch(mox_gpu_kernel id, const int64_t groups[3], const void *params)
+{
+    const uint64_t n = kit.n_launches++;
+    mox_emu_set_order(kit.emu, (mox_emu_order)(n % 3), n);
+    return mox_emu_launch(kit.emu, mox_emu_find(id), groups, params, &kit.err);
+}
+#endif
+
 static int kit_begin(void **state)
 {
     (void)state;
@@ -53,7 +105,7 @@ static int kit_end(void **state)
 {
     (void)state;
     while (kit.n_host) free(kit.on_host[--kit.n_host]);
-    while (kit.n_device) mox_emu_free(kit.emu, kit.on_device[--kit.n_device]);
+    while (kit.n_device) device_free(kit.on_device[--kit.n_device]);
     return 0;
 }
 
@@ -89,9 +141,9 @@ static inline void *upload_at(const void *from, int64_t bytes, int64_t skip)
 {
     void *p;
     assert_true(kit.n_device < KIT_MOST);
-    kit_ok(mox_emu_alloc(kit.emu, bytes + skip, &p, &kit.err));
+    kit_ok(device_alloc(bytes + skip, &p));
     kit.on_device[kit.n_device++] = p;
-    kit_ok(mox_emu_upload(kit.emu, (char *)p + skip, from, bytes, &kit.err));
+    kit_ok(device_write((char *)p + skip, from, bytes));
     return (char *)p + skip;
 }
 static inline void *upload(const void *from, int64_t bytes) { return upload_at(from, bytes, 0); }
@@ -100,7 +152,7 @@ static inline float *device_f32(int64_t n) { return upload_f32(floats(n), n); } 
 static inline void *download(const void *p, int64_t bytes)
 {
     void *to = host_bytes(bytes);
-    kit_ok(mox_emu_download(kit.emu, to, p, bytes, &kit.err));
+    kit_ok(device_read(to, p, bytes));
     return to;
 }
 static inline float *download_f32(const float *p, int64_t n) { return download(p, n * 4); }
@@ -132,9 +184,7 @@ static inline both_vec random_vec(mox_dtype type, int64_t n, float low, float hi
 
 static inline void launch(mox_gpu_kernel id, int64_t x, int64_t y, int64_t z, const void *params)
 {
-    const uint64_t n = kit.n_launches++;
-    mox_emu_set_order(kit.emu, (mox_emu_order)(n % 3), n);
-    kit_ok(mox_emu_launch(kit.emu, mox_emu_find(id), (const int64_t[3]){x, y, z}, params, &kit.err));
+    kit_ok(device_launch(id, (const int64_t[3]){x, y, z}, params));
 }
 static inline int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_gpu_kernels.c -- GPU kernels without weights, on the emulated device, against
+/* tests/unit/test_gpu_kernels.c -- GPU kernels without weights, against
  * the references of src/ops.
  *
  * Each kernel is also run with something slightly wrong, which the comparison must notice. */

@@ -1,5 +1,4 @@
-/* tests/unit/test_gpu_weights.c -- GPU kernels that read weights, on the emulated device,
- * against products in double over what mox_mat_decode gives.
+/* tests/unit/test_gpu_weights.c -- GPU kernels that read weights, against products in double over what mox_mat_decode gives.
  *
  * Each kernel is also run with something slightly wrong, which the comparison must notice. */
 #include "gpu_kit.h"
@@ -231,6 +230,124 @@ static void test_experts(void **state)
     assert_false(experts_right(gate, up, down, x, true));
 }
 
+/* ---- four bits on matrix units ---- */
+
+/* The same matrix at addresses that matvec4.h can read. */
+static both_mat aligned(both_mat m)
+{
+    const int64_t scales = m.host.rows * mox_mat_scale_row_bytes(&m.host.layout, m.host.cols);
+    assert_false(mox_gpu_mat_is_four(&m.device));
+    m.device.w = upload(m.host.w, m.host.rows * mox_mat_row_bytes(&m.host.layout, m.host.cols));
+    m.device.scales = upload(m.host.scales, scales);
+    m.device.biases = upload(m.host.biases, scales);
+    assert_true(mox_gpu_mat_is_four(&m.device));
+    return m;
+}
+static both_mat four_mat(int64_t rows, int64_t cols) { return aligned(random_mat(kinds[8], rows, cols)); }
+
+/* Numbers of very different sizes, as hidden states have them. */
+static float *activations(int64_t n, float size)
+{
+    float *x = randoms(n, size);
+    for (int64_t i = 0; i < n; i += 37) x[i] *= 300;
+    for (int64_t i = 5; i < n; i += 11) x[i] *= 1e-4f;
+    return x;
+}
+
+static bool four_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, double class, int64_t skip)
+{
+    const int64_t rows = m->host.rows, cols = m->host.cols;
+    const mox_gpu_matvec4 p = {.w = m->device, .x = upload_f32(x + skip, n * cols), .y = device_f32(n * (rows + 1)), .n = n,
+                               .rows = rows, .x_stride = cols, .y_stride = rows + 1, .bias = bias->device};
+    float *want = floats(n * (rows + 1));
+    double *mag = doubles(n * (rows + 1));
+    for (int64_t i = 0; i < n * (rows + 1); i++) {
+        const int64_t t = i / (rows + 1), r = i % (rows + 1);
+        mag[i] = 0;
+        if (r == rows) continue;
+        want[i] = (float)(dot(m, r, x + t * cols, &mag[i]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, r)));
+    }
+    launch(MOX_GPU_KERNEL_matvec4, over(rows, 16), n, 1, &p);
+    return within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
+}
+
+static void test_four(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{16, 256}, {5, 512}, {33, 2304}};
+    for (int s = 0; s < 3; s++) {
+        kit_end(NULL);
+        const both_mat m = four_mat(shapes[s][0], shapes[s][1]);
+        const both_vec bias = random_vec(s == 1 ? MOX_DT_BF16 : MOX_DT_NONE, shapes[s][0], -1, 1);
+        const int64_t n = s == 1 ? 2 : 1;
+        const float *x = activations(n * shapes[s][1] + 1, s == 2 ? 1e30f : 1);
+        assert_true(four_right(&m, x, n, &bias, 1e-6, 0));
+        assert_false(four_right(&m, x, n, &bias, 1e-6, 1)); /* x begins one later */
+    }
+    const both_mat m = four_mat(16, 256); /* what is nothing, and what is not finite */
+    const both_vec none = random_vec(MOX_DT_NONE, 0, 0, 0);
+    float *x = floats(257);
+    memset(x, 0, 257 * sizeof *x);
+    assert_true(four_right(&m, x, 1, &none, 1e-6, 0));
+    x[100] = 1e-38f;
+    assert_true(four_right(&m, x, 1, &none, 1e-6, 0));
+    const mox_gpu_matvec4 p = {.w = m.device, .y = device_f32(16), .n = 1, .rows = 16, .x_stride = 256, .y_stride = 16};
+    for (int i = 0; i < 2; i++) {
+        x[100] = i ? INFINITY : NAN;
+        mox_gpu_matvec4 q = p;
+        q.x = upload_f32(x, 256);
+        launch(MOX_GPU_KERNEL_matvec4, 1, 1, 1, &q);
+        const float *y = download_f32(q.y, 16);
+        for (int r = 0; r < 16; r++) assert_false(isfinite(y[r]) != 0);
+    }
+}
+
+enum { FOUR_EXPERTS = 5, FOUR_K = 3, FOUR_N = 2, FOUR_DIM = 256, FOUR_WIDTH = 512 };
+
+static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, bool swap)
+{
+    static const int32_t ids[FOUR_N * FOUR_K] = {4, 0, 2, 1, 4, 3}, others[FOUR_N * FOUR_K] = {4, 0, 2, 1, 3, 4};
+    mox_gpu_mat gates[FOUR_EXPERTS], ups[FOUR_EXPERTS], downs[FOUR_EXPERTS];
+    for (int e = 0; e < FOUR_EXPERTS; e++) {
+        gates[e] = gate[e].device;
+        ups[e] = up[e].device;
+        downs[e] = down[e].device;
+    }
+    const mox_gpu_moe4_gate_up g = {.gate = upload(gates, sizeof gates), .up = upload(ups, sizeof ups), .ids = upload(ids, sizeof ids),
+                                    .x = upload_f32(x, FOUR_N * FOUR_DIM), .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K,
+                                    .x_stride = FOUR_DIM};
+    const mox_gpu_moe4_down d = {.down = upload(downs, sizeof downs), .ids = swap ? upload(others, sizeof others) : g.ids, .x = g.y,
+                                 .y = device_f32(FOUR_N * FOUR_K * FOUR_DIM)};
+    launch(MOX_GPU_KERNEL_moe4_gate_up, FOUR_WIDTH / 16, FOUR_N * FOUR_K, 1, &g);
+    launch(MOX_GPU_KERNEL_moe4_down, FOUR_DIM / 16, FOUR_N * FOUR_K, 1, &d);
+    float *want = floats(FOUR_N * FOUR_K * FOUR_DIM), inner[FOUR_WIDTH];
+    double *mag = doubles(FOUR_N * FOUR_K * FOUR_DIM), unused;
+    for (int p = 0; p < FOUR_N * FOUR_K; p++) {
+        const float *row = x + p / FOUR_K * FOUR_DIM;
+        for (int r = 0; r < FOUR_WIDTH; r++) {
+            const double v = dot(&gate[ids[p]], r, row, &unused);
+            inner[r] = (float)(v / (1 + exp(-v)) * dot(&up[ids[p]], r, row, &unused));
+        }
+        for (int r = 0; r < FOUR_DIM; r++) want[p * FOUR_DIM + r] = (float)dot(&down[ids[p]], r, inner, &mag[p * FOUR_DIM + r]);
+    }
+    const int64_t n = FOUR_N * FOUR_K * FOUR_DIM;
+    return within(download_f32(d.y, n), want, mag, n, 2e-5, 1e-6); /* two products: twice class D */
+}
+
+static void test_four_experts(void **state)
+{
+    (void)state;
+    both_mat gate[FOUR_EXPERTS], up[FOUR_EXPERTS], down[FOUR_EXPERTS];
+    for (int e = 0; e < FOUR_EXPERTS; e++) {
+        gate[e] = four_mat(FOUR_WIDTH, FOUR_DIM);
+        up[e] = four_mat(FOUR_WIDTH, FOUR_DIM);
+        down[e] = four_mat(FOUR_DIM, FOUR_WIDTH);
+    }
+    const float *x = randoms(FOUR_N * FOUR_DIM, 0.05f);
+    assert_true(moe_right(gate, up, down, x, false));
+    assert_false(moe_right(gate, up, down, x, true));
+}
+
 /* ---- embed, absorb ---- */
 
 static bool embed_right(const both_mat *m, const int32_t *ids, const int32_t *asked, int64_t n)
@@ -300,6 +417,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {TEST(test_matvec), TEST(test_matvec_by_heads), TEST(test_tokens_are_independent),
-                                       TEST(test_experts), TEST(test_embed), TEST(test_absorb)};
+                                       TEST(test_experts), TEST(test_four), TEST(test_four_experts),
+                                       TEST(test_embed), TEST(test_absorb)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

@@ -118,8 +118,8 @@ static void say_scalar(const mox_cli_options *o)
 bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
     const char *device = o->v[OPT_DEVICE].text;
-    if (strcmp(device, "cpu") != 0 && strcmp(device, "emu") != 0) {
-        mox_cli_say("--device %s: this build has only the cpu and the emulated GPU (emu)", device);
+    if (strcmp(device, "cpu") != 0 && strcmp(device, "emu") != 0 && strcmp(device, "cuda") != 0) {
+        mox_cli_say("--device %s: this build has only the cpu, NVIDIA GPUs (cuda) and an emulated one (emu)", device);
         return false;
     }
     if (strcmp(device, "cpu") == 0) say_scalar(o);

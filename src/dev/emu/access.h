@@ -35,6 +35,7 @@ typedef struct mox_emu_kernel {
     void (*start)(const void *params); /* as one thread */
     size_t params_bytes;
     int32_t n_threads;
+    bool early; /* begins before the launch in front of it has ended */
 } mox_emu_kernel;
 
 /* time << 16 | thread; 0: never. */
@@ -55,6 +56,8 @@ typedef struct mox_emu_run {
     int64_t group[3];
     int32_t thread;
     uint64_t now, group_since, launch_since;
+    uint64_t previous_since;          /* the launch before this one began then */
+    bool early[MOX_EMU_THREADS_MAX];  /* has not waited for it yet */
     mox_emu_space global, shared;
     const uint16_t *page_bytes; /* [pages of global]: bytes of the page that are allocated */
     const uint8_t *array_of;    /* [MOX_EMU_SHARED_BYTES / 2]: shared array, counted from 1; 0 = none */
@@ -74,6 +77,7 @@ typedef enum mox_emu_fault {
     MOX_EMU_DIVERGED,        /* some threads at a barrier or lane operation, others elsewhere */
     MOX_EMU_LANE,            /* a shuffle from a lane that does not exist */
     MOX_EMU_SHARED_FULL,
+    MOX_EMU_EARLY,           /* what the launch before may not have done yet, or may still need */
     MOX_EMU_STACK            /* private variables of a thread overflowed its stack */
 } mox_emu_fault;
 
@@ -111,11 +115,21 @@ static inline void mox_emu_conflict(const mox_emu_run *r, const mox_emu_space *s
         mox_emu_fail(MOX_EMU_RACE, p, mox_emu_thread_of(stamp), doing, site);
 }
 
+/* A thread that has not waited for the launch before may not see what that one stores. */
+static inline void mox_emu_no_early(const mox_emu_run *r, const mox_emu_space *s, size_t at, size_t size, bool store,
+                                    const void *p, const char *site)
+{
+    if (store) mox_emu_fail(MOX_EMU_EARLY, p, 0, "store", site);
+    for (const mox_emu_cell *c = s->cells + at / 2, *end = s->cells + (at + size + 1) / 2; c < end; c++)
+        if (c->stored != 0 && c->stored >> 16 >= r->previous_since) mox_emu_fail(MOX_EMU_EARLY, p, 0, "load", site);
+}
+
 /* Where the bytes at a checked offset of a space are; notes the access in the cells. */
 static inline void *mox_emu_note(mox_emu_run *r, mox_emu_space *s, size_t at, size_t size, bool store, const void *p,
                                  const char *site)
 {
     const uint64_t me = r->now << 16 | (uint64_t)r->thread;
+    if (r->early[r->thread] && s == &r->global) mox_emu_no_early(r, s, at, size, store, p, site);
     for (mox_emu_cell *c = s->cells + at / 2, *end = s->cells + (at + size + 1) / 2; c < end; c++) {
         if (s == &r->shared && c->stored >> 16 < r->group_since && !store)
             mox_emu_fail(MOX_EMU_UNDEFINED, p, 0, "load", site);
@@ -176,7 +190,16 @@ static inline const void *mox_emu_read_any(const void *p, size_t size, const cha
     const mox_emu_run *r = mox_emu_now;
     const size_t at = (uintptr_t)p - r->global.base;
     if (at >= r->global.size || !mox_emu_allocated(r, at, size)) mox_emu_fail(MOX_EMU_NO_MEMORY_THERE, p, 0, "load", site);
+    if (r->early[r->thread]) mox_emu_no_early(r, &r->global, at, size, false, p, site);
     return r->global.data + at;
 }
+/* The same at a multiple of their size. */
+static inline const void *mox_emu_read_weights(const void *p, size_t size, const char *site)
+{
+    if ((uintptr_t)p % size != 0) mox_emu_fail(MOX_EMU_MISALIGNED, p, 0, "load", site);
+    return mox_emu_read_any(p, size, site);
+}
+
+static inline void mox_emu_previous(void) { mox_emu_now->early[mox_emu_now->thread] = false; }
 
 #endif

@@ -83,6 +83,9 @@ static void mark_pages(mox_emu *e, const mox_emu_block *b, bool allocated)
     }
 }
 
+/* Copies wait for what was launched: a launch after one has nothing in front of it. */
+static void settle(mox_emu *e) { e->run.launch_since = e->run.now + 1; }
+
 mox_status mox_emu_alloc(mox_emu *e, int64_t bytes, void **out, mox_err *err)
 {
     *out = NULL;
@@ -100,6 +103,7 @@ mox_status mox_emu_alloc(mox_emu *e, int64_t bytes, void **out, mox_err *err)
     MOX_TRY(insert_block(e, i, (mox_emu_block){at, size}, err));
     mark_pages(e, &e->blocks[i], true);
     memset(e->run.global.data + at, 0xFF, size);
+    settle(e);
     *out = (void *)(e->run.global.base + at);
     return MOX_OK;
 }
@@ -139,6 +143,7 @@ static mox_status find(const mox_emu *e, const void *p, int64_t bytes, unsigned 
 
 mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, mox_err *err)
 {
+    settle(e);
     unsigned char *data = NULL;
     if (bytes == 0) return MOX_OK;
     MOX_TRY(find(e, p, bytes, &data, err));
@@ -148,6 +153,7 @@ mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, 
 
 mox_status mox_emu_download(mox_emu *e, void *to, const void *p, int64_t bytes, mox_err *err)
 {
+    settle(e);
     unsigned char *data = NULL;
     if (bytes == 0) return MOX_OK;
     MOX_TRY(find(e, p, bytes, &data, err));
@@ -157,6 +163,7 @@ mox_status mox_emu_download(mox_emu *e, void *to, const void *p, int64_t bytes, 
 
 mox_status mox_emu_copy(mox_emu *e, void *to, const void *from, int64_t bytes, mox_err *err)
 {
+    settle(e);
     unsigned char *source = NULL;
     if (bytes == 0) return MOX_OK;
     MOX_TRY(find(e, from, bytes, &source, err));
@@ -165,6 +172,7 @@ mox_status mox_emu_copy(mox_emu *e, void *to, const void *from, int64_t bytes, m
 
 mox_status mox_emu_zero(mox_emu *e, void *p, int64_t bytes, mox_err *err)
 {
+    settle(e);
     unsigned char *data = NULL;
     if (bytes == 0) return MOX_OK;
     MOX_TRY(find(e, p, bytes, &data, err));

@@ -75,6 +75,7 @@ static const char *describe(mox_emu_fault fault)
     case MOX_EMU_UNDEFINED: return "of shared memory that nobody wrote";
     case MOX_EMU_SHARED_FULL: return "of more shared memory than a group has";
     case MOX_EMU_LANE: return "from a lane that does not exist";
+    case MOX_EMU_EARLY: return "before gpu_previous()";
     case MOX_EMU_STACK: return "of more private memory than a thread has";
     default: return "";
     }
@@ -149,6 +150,7 @@ static void live(void *user)
     mox_emu *e = user;
     mox_emu_thread *t = &e->threads[e->run.thread];
     e->kernel->start(e->params);
+    if (e->run.early[e->run.thread]) mox_emu_fail(MOX_EMU_EARLY, NULL, 0, "end", e->kernel->name);
     t->wait = MOX_EMU_DONE;
     mox_fiber_leave(&t->fiber, true);
 }
@@ -275,6 +277,7 @@ static void begin_group(mox_emu *e)
     memset(e->run.shared.data, 0xFF, e->shared_used);
     for (int32_t i = 0; i < e->n_threads; i++) {
         e->threads[i].begun = false;
+        e->run.early[i] = e->kernel->early;
         e->threads[i].wait = MOX_EMU_READY;
         e->free_stacks[i] = e->n_threads - 1 - i;
     }
@@ -310,6 +313,7 @@ static void run_grid(mox_emu *e, const int64_t groups[3])
     uint64_t stride = (uint64_t)n / 2 + 1 + mox_rng_u64(&e->rng) % 97;
     while (gcd(stride, (uint64_t)n) != 1) stride++;
     order_threads(e);
+    e->run.previous_since = e->run.launch_since;
     e->run.launch_since = e->run.now + 1;
     for (int64_t i = 0; i < n && e->fault == MOX_EMU_FINE; i++) {
         const int64_t g = nth(e, i, n, stride);

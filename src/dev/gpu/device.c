@@ -7,12 +7,17 @@
 #include <assert.h>
 #include <string.h>
 
+enum { STEP_ROWS = 64 }; /* batches up to it are decoding, which comes again */
+
 /* ---- memory ---- */
 
+/* For all that is not a launch: a step is over then. */
 static mox_gpu_backend *enter(mox_dev *d)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     (void)pthread_mutex_lock(&g->lock);
+    if (g->in_step) g->backend->end_step(g->backend);
+    g->in_step = false;
     return g->backend;
 }
 /* The same where somebody waits for what was launched. */
@@ -136,10 +141,12 @@ static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert 
     mox_gpu_mat *mats = mox_alloc_array(3 * (size_t)n, sizeof *mats);
     mox_status status = mats ? gpu_alloc(d, bytes, &x->memory, err) : mox_fail_memory(err, (size_t)bytes, "a table of experts");
     if (status == MOX_OK) {
+        x->is_four = true;
         for (int64_t i = 0; i < n; i++) {
             mats[i] = mox_gpu_mat_of(&e[i].gate);
             mats[n + i] = mox_gpu_mat_of(&e[i].up);
             mats[2 * n + i] = mox_gpu_mat_of(&e[i].down);
+            for (int64_t m = i; m < 3 * n; m += n) x->is_four = x->is_four && mox_gpu_mat_is_four(&mats[m]);
         }
         gpu_upload(d, x->memory, mats, bytes);
         x->n = n;
@@ -200,6 +207,10 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
         at += s->n_pages;
     }
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
+    mox_gpu_backend *backend = enter(d);
+    g->in_step = b->n <= STEP_ROWS && backend->begin_step;
+    if (g->in_step) backend->begin_step(backend);
+    leave(d);
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;

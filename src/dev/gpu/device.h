@@ -19,6 +19,7 @@
 typedef struct mox_gpu_experts {
     void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */
     int64_t n;
+    bool is_four;       /* matvec4.h can read them all */
     int64_t width, dim; /* of gate and up, and of down: their rows */
 } mox_gpu_experts;
 
@@ -35,6 +36,7 @@ typedef struct mox_dev_gpu {
     mox_dev dev; /* first: a mox_dev of this device is one of these */
     mox_gpu_backend *backend;
     pthread_mutex_t lock;
+    bool in_step; /* of the backend */
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
     mox_gpu_experts *layers;

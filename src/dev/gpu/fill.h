@@ -44,6 +44,13 @@ static inline mox_gpu_mat mox_gpu_mat_of(const mox_mat *m)
     return g;
 }
 
+/* Can matvec4.h read it? */
+static inline bool mox_gpu_mat_is_four(const mox_gpu_mat *m)
+{
+    return m->kind == MOX_GPU_AFFINE && m->bits == 4 && m->group == 64 && m->scale_type == MOX_GPU_BF16 && m->cols % 256 == 0 &&
+           m->rows > 0 && (uintptr_t)m->w % 16 == 0 && (uintptr_t)m->scales % 8 == 0 && (uintptr_t)m->biases % 8 == 0;
+}
+
 static inline mox_gpu_vec mox_gpu_vec_of(const mox_vec *v)
 {
     return (mox_gpu_vec){.data = v->data, .type = mox_gpu_type_of(v->type)};

@@ -11,6 +11,8 @@
  * and each of them is a lane of it.
  *
  *   GPU_KERNEL(name, threads) {}   body of a kernel; p points to its parameters, a mox_gpu_name
+ *   GPU_KERNEL_EARLY(name, threads) {}   the same, but may begin before the launch in front of it has
+ *                                  ended; gpu_previous() waits for that, and R7 says what may be done before
  *   GPU_FN type name(...)          a function that kernels call
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is
@@ -26,6 +28,10 @@
  *   gpu_bytes_u8 _u16 _u32(p, at)  reads at byte `at` of a const GPU_GLOBAL(u8) *, whatever the
  *                                  alignment: weights.  Memory that no kernel writes while this one runs
  *
+ *   gpu_bytes_u64(p, at)           the same at a multiple of 8, and gpu_bytes_wide(p, at, &v) at one of 16:
+ *                                  weights that a launch reads once.  v is a mox_gpu_wide, u32 w[4];
+ *                                  as an element it is a `wide`
+ *
  *   gpu_barrier()                  orders shared memory: what threads of the group stored before it,
  *                                  all of them see after it
  *   gpu_barrier_all()              orders global memory as well.  A plain barrier does not: Metal
@@ -34,6 +40,12 @@
  *                                  distances 16, 8, 4, 2, 1: the same bytes on every target.
  *                                  The maximum leaves NaNs out, as gpu_max does
  *   gpu_shuffle(v, lane) gpu_shuffle_i32(v, lane)   v of another lane
+ *
+ *   gpu_mma(c, a0, a1, a2, a3, b0, b1)   of the whole wave: C += A B, A 16 x 16, B 16 x 8 of f16, C of f32,
+ *                                  sums in an order that is the target's.  Lane 4 g + t holds, as pairs with
+ *                                  the first number in the low half: a0 = A[g, 2t..], a1 = A[g + 8, 2t..],
+ *                                  a2 = A[g, 2t + 8..], a3 = A[g + 8, 2t + 8..]; b0 = B[2t.., g],
+ *                                  b1 = B[2t + 8.., g]; c[0..1] = C[g, 2t..], c[2..3] = C[g + 8, 2t..]
  *
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
@@ -48,7 +60,9 @@
  *   R5  gpu_load and gpu_store take addresses that are multiples of the element's size, and two
  *       threads do not write the two bytes of one 16-bit word.
  *   R6  shared arrays of a kernel have 32 KiB at most, all together.
- * emu finds every breach of R1, R2, R5 and R6, and reads of shared memory that nobody wrote. */
+ *   R7  before gpu_previous() a GPU_KERNEL_EARLY stores nothing to global memory and loads nothing that
+ *       the launch in front of it stored; what older ones stored is there.  All threads reach it.
+ * emu finds every breach of R1, R2, R5, R6 and R7, and reads of shared memory that nobody wrote. */
 #ifndef MOX_DEV_GPU_GPU_H
 #define MOX_DEV_GPU_GPU_H
 
@@ -70,5 +84,9 @@ GPU_TYPE(u32, uint32_t);
 GPU_TYPE(u16, uint16_t);
 GPU_TYPE(u8, uint8_t);
 GPU_TYPE(i64, int64_t);
+typedef struct mox_gpu_wide {
+    GPU_ALIGNED(16) uint32_t w[4];
+} mox_gpu_wide;
+GPU_TYPE(wide, mox_gpu_wide);
 
 #endif

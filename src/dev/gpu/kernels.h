@@ -7,6 +7,7 @@
 #include "dev/gpu/embed.h"
 #include "dev/gpu/gateup.h"
 #include "dev/gpu/matvec.h"
+#include "dev/gpu/matvec4.h"
 #include "dev/gpu/mla.h"
 #include "dev/gpu/moe.h"
 #include "dev/gpu/norm.h"

@@ -18,7 +18,7 @@
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 32) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256)
+    X(moe_combine, 256) X(matvec4, 256) X(moe4_gate_up, 256) X(moe4_down, 128)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -190,6 +190,31 @@ typedef struct mox_gpu_experts_gate_up {
     int64_t x_divisor; /* 1, or experts per token where x_row has pairs (token, slot) */
 } mox_gpu_experts_gate_up;
 typedef mox_gpu_experts_gate_up mox_gpu_experts_down; /* down is in gate; up is not read */
+
+/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens ---- */
+
+/* mox_gpu_matvec with heads = 1.  Grid (ceil(rows / 16), n). */
+typedef mox_gpu_matvec mox_gpu_matvec4;
+
+/* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s]; y is [n, k, rows of gate].
+ * Grid (ceil(rows / 16), n * k). */
+typedef struct mox_gpu_moe4_gate_up {
+    const GPU_GLOBAL(mat) *gate; /* by expert */
+    const GPU_GLOBAL(mat) *up;
+    const GPU_GLOBAL(i32) *ids; /* [n, k] */
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t k, x_stride;
+} mox_gpu_moe4_gate_up;
+
+/* y[t, s, :] = down x[t, s, :] of expert ids[t, s], which were made before the launch in front.
+ * Grid (ceil(rows / 16), n * k). */
+typedef struct mox_gpu_moe4_down {
+    const GPU_GLOBAL(mat) *down; /* by expert */
+    const GPU_GLOBAL(i32) *ids;
+    const GPU_GLOBAL(f32) *x; /* [n, k, columns of down] */
+    GPU_GLOBAL(f32) *y;       /* [n, k, rows of down] */
+} mox_gpu_moe4_down;
 
 /* ---- embed.h ---- */
 

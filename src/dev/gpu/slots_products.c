@@ -5,7 +5,7 @@
  * there, and one launch goes over all experts of the layer, those without a pair included. */
 #include "dev/gpu/device.h"
 
-enum { EMBED_COLS = 1024 };
+enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16 }; /* of matvec4.h: more tokens are better served together */
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -19,8 +19,14 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
 {
     MOX_TRY(mox_gpu_check_mat(&a->w, err));
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
+    const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
+    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w)) {
+        MOX_GPU_LAUNCH(d, matvec4, mox_ceil_div(w.rows, FOUR_ROWS), a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows,
+                       .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, matvec, mox_ceil_div(a->w.rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), 1,
-                   .w = mox_gpu_mat_of(&a->w), .x = a->x, .y = a->y, .n = a->n, .rows = a->w.rows, .x_stride = a->x_stride,
+                   .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = a->w.rows, .x_stride = a->x_stride,
                    .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
     return MOX_OK;
 }
@@ -84,6 +90,13 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     (void)err;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
     const mox_gpu_mat *mats = x->memory;
+    if (x->is_four && a->n <= FOUR_TOKENS) {
+        MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(a->width, FOUR_ROWS), a->n * a->k, 1, .gate = mats, .up = mats + x->n, .ids = a->ids,
+                       .x = a->x, .y = a->mid, .k = a->k, .x_stride = a->dim);
+        MOX_GPU_LAUNCH(d, moe4_down, mox_ceil_div(a->dim, FOUR_ROWS), a->n * a->k, 1, .down = mats + 2 * x->n, .ids = a->ids, .x = a->mid,
+                       .y = a->rows);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
                    .y_stride = a->width, .x_divisor = a->k);

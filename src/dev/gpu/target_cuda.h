@@ -15,18 +15,39 @@
 #define GPU_CONSTANT(type) type
 #define GPU_CAST(t, p) ((const gpu_##t *)(p))
 #define GPU_SHARED_ARRAY(t, name, n) __shared__ gpu_##t name[n]
+#define GPU_ALIGNED(n) alignas(n)
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_FN static __device__ __forceinline__
 
-#define GPU_KERNEL(name, threads)                                                               \
+/* From compute capability 9 on a launch may begin before the one in front of it has ended, so each
+ * waits for it.  Only then does it let the next begin: so when a kernel runs, all but the one in
+ * front of it have ended. */
+GPU_FN void gpu_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* The assembler does not move loads over the barrier. */
+GPU_FN void gpu_previous()
+{
+    __syncthreads();
+    gpu_begin();
+}
+
+#define GPU_KERNEL_(name, threads, begin)                                                       \
     enum { threads_of_##name = threads };                                                       \
     GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
     extern "C" __global__ void __launch_bounds__(threads)                                       \
         mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \
     {                                                                                           \
+        begin;                                                                                  \
         kernel_##name(&params);                                                                 \
     }                                                                                           \
     GPU_FN void kernel_##name(const mox_gpu_##name *p)
+#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, gpu_begin())
+#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, (void)0)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)
@@ -47,6 +68,20 @@ GPU_FN uint32_t gpu_bytes_u32(const uint8_t *p, int64_t at)
     return shift == 0 ? words[0] : __funnelshift_r(words[0], words[1], shift);
 }
 
+/* Volatile and not .nc, so that they stay in front of gpu_previous(): the assembler lets loads of constants wait. */
+GPU_FN uint64_t gpu_bytes_u64(const uint8_t *p, int64_t at)
+{
+    uint64_t v;
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p + at));
+    return v;
+}
+GPU_FN void gpu_bytes_wide_(const uint8_t *p, int64_t at, uint32_t *w)
+{
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p + at));
+}
+#define gpu_bytes_wide(p, at, v) gpu_bytes_wide_(p, at, (v)->w)
+
 /* A CUDA barrier orders global memory within its block, too. */
 #define gpu_barrier() __syncthreads()
 #define gpu_barrier_all() __syncthreads()
@@ -66,6 +101,13 @@ GPU_FN float gpu_lane_max(float v)
     return v;
 }
 
+GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 #define GPU_INFINITY (__int_as_float(0x7F800000))
 GPU_FN float gpu_exp(float v) { return expf(v); }
 GPU_FN float gpu_log(float v) { return logf(v); }
@@ -80,6 +122,7 @@ GPU_FN bool gpu_isnan(float v) { return v != v; }
 GPU_FN float gpu_bits_f32(uint32_t bits) { return __uint_as_float(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return __float_as_uint(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
-GPU_FN uint16_t gpu_f32_to_f16(float v) { return __half_as_ushort(__float2half_rn(v)); }
+/* The hardware has a NaN of its own. */
+GPU_FN uint16_t gpu_f32_to_f16(float v) { return v != v ? (uint16_t)(__float_as_uint(v) >> 16 & 0x8000u | 0x7E00u) : __half_as_ushort(__float2half_rn(v)); }
 
 #endif

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define GPU_TYPE(t, type)                                  \
     typedef type gpu_##t;                                  \
@@ -22,6 +23,7 @@
 #define GPU_PRIVATE(t) gpu_##t
 #define GPU_CONSTANT(type) type
 #define GPU_CAST(t, p) ((const mox_emu_global_##t *)(const void *)(p))
+#define GPU_ALIGNED(n) _Alignas(n)
 #define GPU_UNROLL
 #define GPU_FN static inline
 
@@ -33,12 +35,14 @@
     mox_emu_shared_##t *const name = mox_emu_shared(GPU_SITE, (int64_t)(n) * (int64_t)sizeof(mox_emu_shared_##t))
 
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
-#define GPU_KERNEL(name, n_threads)                                                             \
+#define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false)
+#define GPU_KERNEL_EARLY(name, n_threads) GPU_KERNEL_(name, n_threads, true)
+#define GPU_KERNEL_(name, n_threads, is_early)                                                  \
     enum { threads_of_##name = n_threads };                                                     \
     static void kernel_##name(const mox_gpu_##name *p);                                         \
     static void start_##name(const void *params) { kernel_##name(params); }                     \
     extern const mox_emu_kernel mox_emu_kernel_##name;                                          \
-    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads}; \
+    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads, is_early}; \
     static void kernel_##name(const mox_gpu_##name *p)
 
 #define gpu_group_x() (mox_emu_now->group[0])
@@ -52,12 +56,37 @@
 #define gpu_bytes_u16(p, at) ((uint32_t)mox_load_u16(mox_emu_read_any((p) + (at), 2, GPU_SITE)))
 #define gpu_bytes_u32(p, at) (mox_load_u32(mox_emu_read_any((p) + (at), 4, GPU_SITE)))
 
+#define gpu_bytes_u64(p, at) (*(const uint64_t *)mox_emu_read_weights((p) + (at), 8, GPU_SITE))
+#define gpu_bytes_wide(p, at, v) ((void)memcpy((v)->w, mox_emu_read_weights((p) + (at), 16, GPU_SITE), 16))
+
+#define gpu_previous() mox_emu_previous()
 #define gpu_barrier() mox_emu_barrier(MOX_EMU_BARRIER, GPU_SITE)
 #define gpu_barrier_all() mox_emu_barrier(MOX_EMU_BARRIER_ALL, GPU_SITE)
 #define gpu_lane_sum(v) mox_bits_f32(mox_emu_lanes(MOX_EMU_LANE_SUM, mox_f32_bits(v), 0, GPU_SITE))
 #define gpu_lane_max(v) mox_bits_f32(mox_emu_lanes(MOX_EMU_LANE_MAX, mox_f32_bits(v), 0, GPU_SITE))
 #define gpu_shuffle(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_SHUFFLE, mox_f32_bits(v), (lane), GPU_SITE))
 #define gpu_shuffle_i32(v, lane) ((int32_t)mox_emu_lanes(MOX_EMU_SHUFFLE, (uint32_t)(v), (lane), GPU_SITE))
+
+/* Number k of row `row` of A, or of column `row` of B, which lanes 4 row ... 4 row + 3 hold. */
+GPU_FN float mox_emu_of_fragment(uint32_t low, uint32_t high, int32_t row, int32_t k)
+{
+    const uint32_t pair = (uint32_t)gpu_shuffle_i32(k < 8 ? low : high, 4 * row + k % 8 / 2);
+    return mox_f16_to_f32((uint16_t)(k % 2 == 0 ? pair & 0xFFFFu : pair >> 16));
+}
+/* By shuffles: each lane asks for the rows and columns that its four numbers need.  A lane brings
+ * low or high as asked for by the loop, which is the same in all lanes. */
+GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    const int32_t lane = mox_emu_now->thread % 32, g = lane / 4, t = lane % 4;
+    for (int32_t k = 0; k < 16; k++) {
+        const float upper = mox_emu_of_fragment(a0, a2, g, k), lower = mox_emu_of_fragment(a1, a3, g, k);
+        const float left = mox_emu_of_fragment(b0, b1, 2 * t, k), right = mox_emu_of_fragment(b0, b1, 2 * t + 1, k);
+        c[0] += upper * left;
+        c[1] += upper * right;
+        c[2] += lower * left;
+        c[3] += lower * right;
+    }
+}
 
 #define GPU_INFINITY INFINITY
 GPU_FN float gpu_exp(float v) { return expf(v); }

@@ -7,5 +7,6 @@
 
 #define GPU_TYPE(t, type) typedef type gpu_##t
 #define GPU_GLOBAL(t) gpu_##t
+#define GPU_ALIGNED(n) _Alignas(n)
 
 #endif

@@ -17,6 +17,7 @@ using namespace metal;
 #define GPU_CONSTANT(type) constant type
 #define GPU_CAST(t, p) ((const device gpu_##t *)(p))
 #define GPU_SHARED_ARRAY(t, name, n) threadgroup gpu_##t name[n]
+#define GPU_ALIGNED(n) alignas(n)
 #define GPU_UNROLL _Pragma("clang loop unroll(full)")
 #define GPU_FN static inline
 
@@ -25,6 +26,9 @@ using namespace metal;
     kernel void mox_gpu_kernel_##name(constant mox_gpu_##name *p [[buffer(0)]],                 \
                                       uint3 gpu_group_ [[threadgroup_position_in_grid]],        \
                                       uint gpu_thread_ [[thread_index_in_threadgroup]])
+
+#define GPU_KERNEL_EARLY GPU_KERNEL
+#define gpu_previous() ((void)0)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
 #define gpu_group_y() ((int64_t)gpu_group_.y)
