@@ -7,8 +7,6 @@
 #include <assert.h>
 #include <string.h>
 
-enum { STEP_ROWS = 64 }; /* batches up to it are decoding, which comes again */
-
 /* ---- memory ---- */
 
 /* For all that is not a launch: a step is over then. */
@@ -19,15 +17,6 @@ static mox_gpu_backend *enter(mox_dev *d)
     if (g->in_step) g->backend->end_step(g->backend);
     g->in_step = false;
     return g->backend;
-}
-/* The same where somebody waits for what was launched. */
-static mox_gpu_backend *enter_to_wait(mox_dev *d)
-{
-    mox_gpu_backend *b = enter(d);
-    mox_dev_gpu *g = (mox_dev_gpu *)d;
-    if (g->in_step) b->end_step(b);
-    g->in_step = false;
-    return b;
 }
 static void leave(mox_dev *d) { (void)pthread_mutex_unlock(&((mox_dev_gpu *)d)->lock); }
 
@@ -67,14 +56,14 @@ static void gpu_zero(mox_dev *d, void *p, int64_t bytes)
 }
 static mox_status gpu_download(mox_dev *d, void *to, const void *from, int64_t bytes, mox_err *err)
 {
-    mox_gpu_backend *b = enter_to_wait(d);
+    mox_gpu_backend *b = enter(d);
     const mox_status status = b->download(b, to, from, bytes, err);
     leave(d);
     return status;
 }
 static mox_status gpu_sync(mox_dev *d, mox_err *err)
 {
-    mox_gpu_backend *b = enter_to_wait(d);
+    mox_gpu_backend *b = enter(d);
     const mox_status status = b->sync(b, err);
     leave(d);
     return status;
@@ -178,16 +167,6 @@ static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64
 
 /* ---- batches ---- */
 
-static void begin_step(mox_dev *d)
-{
-    mox_gpu_backend *b = enter_to_wait(d);
-    if (b->begin_step) {
-        b->begin_step(b);
-        ((mox_dev_gpu *)d)->in_step = true;
-    }
-    leave(d);
-}
-
 /* Spans come first, as they are aligned most; then the tokens, positions and page tables. */
 static void gpu_begin(mox_dev *d, mox_batch *b)
 {
@@ -208,7 +187,8 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     }
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
     mox_gpu_backend *backend = enter(d);
-    g->in_step = b->n <= STEP_ROWS && backend->begin_step;
+    /* A token of each sequence: the next batch will be like it. */
+    g->in_step = b->n == b->n_spans && backend->begin_step;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
     g->spans = b->spans;
@@ -216,7 +196,6 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;
     b->tokens = on_device;
     b->pos = on_device + b->n;
-    if (b->n == b->n_spans) begin_step(d); /* a token of each sequence: the next one will be like it */
 }
 
 const mox_gpu_span *mox_gpu_spans(mox_dev *d, const mox_span *spans, int64_t n)

@@ -36,7 +36,7 @@ typedef struct mox_dev_gpu {
     mox_dev dev; /* first: a mox_dev of this device is one of these */
     mox_gpu_backend *backend;
     pthread_mutex_t lock;
-    bool in_step; /* of the backend */
+    bool in_step; /* between begin_step and end_step of the backend */
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
     mox_gpu_experts *layers;
@@ -49,7 +49,6 @@ typedef struct mox_dev_gpu {
     const mox_span *spans;   /* of the batch, by the host's address */
     mox_gpu_span *gpu_spans; /* of the device */
     int64_t n_spans;
-    bool in_step; /* between begin_step and end_step of the backend */
 } mox_dev_gpu;
 
 static inline void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int64_t z, const void *params, size_t bytes)
