@@ -26,7 +26,7 @@ static void put_model(mox_put *p, const mox_server *s)
     mox_put_string(p, r.family);
     mox_putf(p, "},\"supported_parameters\":[\"temperature\",\"top_p\",\"top_k\",\"min_p\",\"max_tokens\","
                 "\"stop\",\"seed\",\"n\",\"presence_penalty\",\"frequency_penalty\",\"repetition_penalty\","
-                "\"logit_bias\",\"logprobs\",\"top_logprobs\"");
+                "\"logit_bias\",\"logprobs\",\"top_logprobs\",\"response_format\"");
     if (s->session.chat) mox_putf(p, ",\"tools\",\"tool_choice\",\"reasoning_effort\"");
     mox_putf(p, "]}");
 }

@@ -74,11 +74,9 @@ static int open_chat(mox_server *s, const mox_cli_options *o)
 static mox_status choose_context(const mox_server *s, const mox_cli_options *o, mox_context_opts *c,
                                  mox_err *err)
 {
-    mox_model_info info;
-    mox_model_get_info(s->session.model, &info);
     if (c->n_ctx > 0) return MOX_OK;
     mox_plan plan;
-    for (c->n_ctx = info.n_ctx_max < CONTEXT_WANTED ? info.n_ctx_max : CONTEXT_WANTED;; c->n_ctx /= 2) {
+    for (c->n_ctx = s->n_ctx_max < CONTEXT_WANTED ? s->n_ctx_max : CONTEXT_WANTED;; c->n_ctx /= 2) {
         mox_plan_opts opts = mox_cli_memory_opts(o);
         opts.context = c;
         MOX_TRY(mox_plan_make(&plan, s->session.model, &opts, err));
@@ -141,6 +139,9 @@ static int open_model(mox_server *s, const mox_cli_options *o)
     if (code != EXIT_OK) return code;
     name_model(s);
     s->created = (int64_t)time(NULL);
+    mox_model_info info;
+    mox_model_get_info(s->session.model, &info);
+    s->n_ctx_max = info.n_ctx_max;
     mox_err err;
     if (mox_token_trie_create(&s->trie, s->session.tokenizer, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);

@@ -29,7 +29,7 @@ typedef struct mox_server {
     mox_log log;
     mox_metrics metrics;
     char model_name[256];
-    int64_t n_ctx;
+    int64_t n_ctx, n_ctx_max; /* of the context; that the model was made for */
     int32_t n_slots;
     int64_t created; /* unix time */
     atomic_bool draining;
