@@ -98,7 +98,7 @@ class Usage(Case):
             (["--kv-type", ""], "not ''"),
             (["--color", "maybe"], "auto|on|off"),
             (["--device", "abacus"], "not 'abacus'"),
-            (["--device", "cuda", "--raw", "-p", "x"], "--device cuda: this build has only the cpu and the emulated GPU (emu)"),
+            (["--device", "metal", "--raw", "-p", "x"], "--device metal: this build has only the cpu"),
             (["--isa", "z80", "--raw", "-p", "x"], "z80"),
             (["--raw=yes"], "--raw takes no value"),
             (["-qx"], "-q takes no value"),
@@ -108,6 +108,13 @@ class Usage(Case):
         ]:
             with self.subTest(args=args):
                 self.says(moxie("run", "-m", DEMO, *args), 2, words)
+
+    def test_no_gpu(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("this machine has one")
+        done = moxie("run", "-m", DEMO, "--device", "cuda", "--raw", "-p", "x")
+        self.says(done, 4, "NVIDIA")
+        self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
 
     def test_environment_stands_behind_flags(self):
         ids = self.good(moxie("tokenize", "-p", "abc", env={"MOXIE_MODEL": DEMO}))

@@ -11,7 +11,7 @@
     X(EXIT_RUNTIME, 1, "a run failed")                                           \
     X(EXIT_USAGE, 2, "the command line or an environment name is wrong")         \
     X(EXIT_MODEL, 3, "the model is missing, incomplete, damaged or unsupported") \
-    X(EXIT_FULL, 4, "it does not fit into memory, or into the context")          \
+    X(EXIT_FULL, 4, "it does not fit into memory or the context, or there is no such device") \
     X(EXIT_IO, 5, "a file could not be read or written while running")           \
     X(EXIT_ENDPOINT, 6, "an address or port could not be used")
 

@@ -81,6 +81,7 @@ int mox_cli_fail_opening(const mox_err *err)
     mox_cli_say("%s", err->msg);
     switch (err->status) {
     case MOX_E_MEMORY:
+    case MOX_E_DEVICE:
     case MOX_E_FULL: return EXIT_FULL;
     case MOX_E_ARG: return EXIT_USAGE;
     default: return EXIT_MODEL;

@@ -36,7 +36,8 @@ static mox_status find_plugin(const char *path, void **library, mox_err *err)
     mox_free(beside);
     if (!*library) *library = dlopen(MOX_CUDA_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
     if (*library) return MOX_OK;
-    return mox_fail(err, MOX_E_DEVICE, "this copy of moxie has no plug-in for NVIDIA GPUs: %s", dlerror());
+    return mox_fail(err, MOX_E_DEVICE, "this copy of moxie has no plug-in for NVIDIA GPUs (%s): install it, or use --device cpu",
+                    dlerror());
 }
 
 mox_status mox_cuda_open(mox_gpu_backend **out, const char *path, int device, mox_err *err)

@@ -3,7 +3,7 @@
 #ifndef MOX_DEV_GPU_ROPE_H
 #define MOX_DEV_GPU_ROPE_H
 
-#include "dev/gpu/gpu.h"
+#include "dev/gpu/params.h"
 
 GPU_KERNEL(rope, 256)
 {
