@@ -175,8 +175,10 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     mox_gpu_span *spans = (mox_gpu_span *)(void *)g->staging;
     int32_t *numbers = (int32_t *)(void *)(g->staging + b->n_spans * (int64_t)sizeof *spans), *at = numbers;
     int32_t *on_device = (int32_t *)(void *)(g->arrays + b->n_spans * (int64_t)sizeof *spans);
-    memcpy(at, b->tokens, (size_t)b->n * sizeof *at);
-    memcpy(at + b->n, b->pos, (size_t)b->n * sizeof *at);
+    if (b->n > 0) { /* there may be spans alone */
+        memcpy(at, b->tokens, (size_t)b->n * sizeof *at);
+        memcpy(at + b->n, b->pos, (size_t)b->n * sizeof *at);
+    }
     at += 2 * b->n;
     for (int64_t i = 0; i < b->n_spans; i++) {
         const mox_span *s = &b->spans[i];
