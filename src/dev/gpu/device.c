@@ -184,7 +184,7 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
         const mox_span *s = &b->spans[i];
         assert(s->n_pages <= g->n_pages_max);
         spans[i] = (mox_gpu_span){.row0 = s->row0, .n = s->n, .pos0 = s->pos0, .pages = on_device + (at - numbers)};
-        memcpy(at, s->pages, (size_t)s->n_pages * sizeof *at);
+        if (s->n_pages > 0) memcpy(at, s->pages, (size_t)s->n_pages * sizeof *at);
         at += s->n_pages;
     }
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
