@@ -46,7 +46,7 @@ def compiles(command, text, suffix, root, folder):
 
 def main():
     root, compiler = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    emu = [*compiler, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only"]
+    emu = [*compiler, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Wno-unused-function", "-Werror", "-fsyntax-only"]
     n_passed, n_failed, n_skipped = 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         for what, wrong, right in PAIRS:
