@@ -24,6 +24,8 @@ static mox_status check_apart(const mox_context *c, const mox_context_opts *o, m
     enum { MAX_ROWS = 65535 }; /* groups of a launch along an axis */
     if (o->expert_bytes > 0 || c->model->dense_only)
         return mox_fail(err, MOX_E_ARG, "device %s: its experts must all be resident; do not stream them, or use the cpu", o->device);
+    if (o->deterministic) /* kernels are chosen by the number of tokens */
+        return mox_fail(err, MOX_E_ARG, "device %s: only the cpu computes deterministically", o->device);
     if (o->trace) return mox_fail(err, MOX_E_ARG, "device %s: routing is traced on the cpu only", o->device);
     if (o->isa) return mox_fail(err, MOX_E_ARG, "isa: '%s' is a level of the cpu, and the device is %s", o->isa, o->device);
     if (c->n_batch > MAX_ROWS)

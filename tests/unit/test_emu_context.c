@@ -90,6 +90,7 @@ static void test_refusals(void **state)
         {{.device = "emu", .isa = "ref"}, "level of the cpu"},
         {{.device = "emu", .expert_bytes = 1 << 20}, "resident"},
         {{.device = "emu", .trace = no_trace}, "traced"},
+        {{.device = "emu", .deterministic = true}, "only the cpu computes deterministically"},
         {{.device = "emu", .n_batch = 70000}, "65535"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

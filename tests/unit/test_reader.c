@@ -287,6 +287,16 @@ static void await_inside(gate *g)
 /* One read at a time, so that the order is visible; also by threads, where io_uring is not to
  * be had. */
 static const mox_reader_opts one_at_a_time[] = {{.n_threads = 1}, {.uring = true, .depth = 1, .n_threads = 1}};
+/* A reader whose reads wait until the gate is opened. */
+static mox_reader *open_held(disk *d, const mox_reader_opts *opts, gate *g)
+{
+    gate_init(g);
+    g->closed = true;
+    mox_reader *r = open_reader(d, opts);
+    mox_io_set_hook(pass_gate, g);
+    return r;
+}
+
 /* Engines for everything else. */
 static const mox_reader_opts engines[] = {
     {.n_threads = 4},
@@ -303,10 +313,7 @@ static void order_of_jobs(void **state)
     disk_make(&d, ".");
     for (int e = 0; e < 2; e++) {
         gate g;
-        gate_init(&g);
-        g.closed = true;
-        mox_reader *r = open_reader(&d, &one_at_a_time[e]);
-        mox_io_set_hook(pass_gate, &g);
+        mox_reader *r = open_held(&d, &one_at_a_time[e], &g);
         request q[7];
         for (int i = 0; i < 7; i++) {
             q[i] = one_range(i % N_FILES, 1000 * i + 1, 6000);
@@ -349,12 +356,9 @@ static void parked_jobs_wait_to_be_hurried(void **state)
     disk_make(&d, ".");
     for (int e = 0; e < 2; e++) {
         gate g;
-        gate_init(&g);
-        g.closed = true;
         mox_reader_opts opts = one_at_a_time[e];
         opts.piece_bytes = 4096;
-        mox_reader *r = open_reader(&d, &opts);
-        mox_io_set_hook(pass_gate, &g);
+        mox_reader *r = open_held(&d, &opts, &g);
         request q[6];
         for (int i = 0; i < 6; i++) {
             q[i] = one_range(i % N_FILES, 1000 * i + 1, 20000);
@@ -443,12 +447,9 @@ static void ranges_are_spread(void **state)
     }
     for (int e = 0; e < 2; e++) {
         gate g;
-        gate_init(&g);
-        g.closed = true;
         mox_reader_opts opts = one_at_a_time[e];
         opts.piece_bytes = 4096;
-        mox_reader *r = open_reader(&d, &opts);
-        mox_io_set_hook(pass_gate, &g);
+        mox_reader *r = open_held(&d, &opts, &g);
         request slow = one_range(0, 0, 50000), urgent = one_range(1, 5, 50);
         slow.job.ahead = true;
         submit(r, &slow);
@@ -609,10 +610,7 @@ static void waiting_ends_in_time(void **state)
     disk_make(&d, ".");
     for (int e = 0; e < N_ENGINES; e++) {
         gate g;
-        gate_init(&g);
-        g.closed = true;
-        mox_reader *r = open_reader(&d, &engines[e]);
-        mox_io_set_hook(pass_gate, &g);
+        mox_reader *r = open_held(&d, &engines[e], &g);
         request q = one_range(0, 17, 5000), other = one_range(1, 18, 5000);
         submit(r, &q);
         await_inside(&g);

@@ -24,7 +24,7 @@ enum { LEAST_CAPABILITY = 80 };
 static const char *advice(CUresult result)
 {
     switch (result) {
-    case CUDA_ERROR_OUT_OF_MEMORY: return "; it has no memory left: give it less to do, or a smaller --vram";
+    case CUDA_ERROR_OUT_OF_MEMORY: return "; it has no memory left: ask for less context or smaller batches";
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -180,7 +180,7 @@ static mox_status download(mox_gpu_backend *b, void *to, const void *from, int64
         if (mox_cuda_fine(c)) memcpy((unsigned char *)to + at, pinned, n);
         at += (int64_t)n;
     }
-    wait(c);
+    if (bytes == 0) wait(c);
     mox_cuda_leave(c);
     return tell(c, err);
 }

@@ -1,8 +1,9 @@
 /* dev/gpu/slots_products.c -- slots that multiply with stored weights: embedding, products,
  * feed-forwards, experts.  See device.h.
  *
- * Which experts a token goes to stays on the device: pairs (token, slot) are sorted by expert
- * there, and one launch goes over all experts of the layer, those without a pair included. */
+ * Which experts a token goes to stays on the device.  With few tokens each pair (token, slot) looks
+ * its expert up; with more, pairs are sorted by expert, and one launch goes over all experts of the
+ * layer, those without a pair included. */
 #include "dev/gpu/device.h"
 
 enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16 }; /* of matvec4.h: more tokens are better served together */
@@ -80,8 +81,6 @@ static mox_status slot_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
     if (a->layer >= g->n_layers || g->layers[a->layer].n != a->n_experts || g->layers[a->layer].width != a->width ||
         g->layers[a->layer].dim != a->dim)
         return mox_fail(err, MOX_E_ARG, "device %s: it was not told of the experts of layer %d", d->name, a->layer);
-    MOX_GPU_LAUNCH(d, moe_bucket, 1, 1, 1, .ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs,
-                   .n_pairs = a->n * a->k, .n_experts = a->n_experts);
     return MOX_OK;
 }
 
@@ -97,6 +96,8 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
                        .y = a->rows);
         return MOX_OK;
     }
+    MOX_GPU_LAUNCH(d, moe_bucket, 1, 1, 1, .ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs,
+                   .n_pairs = a->n * a->k, .n_experts = a->n_experts);
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
                    .y_stride = a->width, .x_divisor = a->k);

@@ -89,15 +89,7 @@ GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3
 }
 
 #define GPU_INFINITY INFINITY
-GPU_FN float gpu_exp(float v) { return expf(v); }
-GPU_FN float gpu_log(float v) { return logf(v); }
-GPU_FN float gpu_sqrt(float v) { return sqrtf(v); }
-GPU_FN float gpu_sin(float v) { return sinf(v); }
-GPU_FN float gpu_cos(float v) { return cosf(v); }
-GPU_FN float gpu_rint(float v) { return rintf(v); }
-GPU_FN float gpu_abs(float v) { return fabsf(v); }
-GPU_FN float gpu_max(float a, float b) { return fmaxf(a, b); }
-GPU_FN bool gpu_isnan(float v) { return v != v; }
+#include "dev/gpu/target_math.h"
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return mox_bits_f32(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }
