@@ -55,6 +55,13 @@ GPU_FN float cache_number(mox_gpu_cache c, int64_t offset, int64_t i)
 
 /* ---- kv_append ---- */
 
+/* Element `at` of a cache of f32 or f16. */
+GPU_FN void store_cached(mox_gpu_cache c, int64_t at, float v)
+{
+    if (c.type == MOX_GPU_F32) gpu_store((GPU_GLOBAL(f32) *)c.data, at, v);
+    else gpu_store((GPU_GLOBAL(u16) *)c.data, at, gpu_f32_to_f16(v));
+}
+
 GPU_FN int32_t q8_code(float v, float scale)
 {
     const float code = gpu_rint(v / scale);
@@ -92,10 +99,7 @@ GPU_KERNEL(kv_append, APPEND_WAVES * GPU_LANES)
             store_q8_block(src + d, p->dim - d, (GPU_GLOBAL(u16) *)(c.data + (at + d / Q8_BLOCK * Q8_BYTES)), lane);
         return;
     }
-    for (int64_t d = lane; d < p->dim; d += GPU_LANES) {
-        if (c.type == MOX_GPU_F32) gpu_store((GPU_GLOBAL(f32) *)c.data, at + d, gpu_load(src, d));
-        else gpu_store((GPU_GLOBAL(u16) *)c.data, at + d, gpu_f32_to_f16(gpu_load(src, d)));
-    }
+    for (int64_t d = lane; d < p->dim; d += GPU_LANES) store_cached(c, at + d, gpu_load(src, d));
 }
 
 /* ---- attention ---- */

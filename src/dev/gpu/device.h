@@ -84,6 +84,11 @@ mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float
 mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
 
+static inline int64_t mox_gpu_shared_mode(mox_shared_mode mode)
+{
+    return mode == MOX_SHARED_GATED ? MOX_GPU_SHARED_GATED : mode == MOX_SHARED_UNSCALED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_NONE;
+}
+
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);
 void mox_gpu_fill_attention(mox_dev_ops *ops);

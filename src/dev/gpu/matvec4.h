@@ -18,10 +18,11 @@
 #ifndef MOX_DEV_GPU_MATVEC4_H
 #define MOX_DEV_GPU_MATVEC4_H
 
+#include "dev/gpu/moe.h"
 #include "dev/gpu/number.h"
 
 enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_WIDES = 64,
-       FOUR_DOWN_WAVES = 4, FOUR_DOWN_THREADS = FOUR_DOWN_WAVES * GPU_LANES };
+       FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
@@ -141,36 +142,73 @@ GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t first, int32_t n, in
     return sum;
 }
 
+/* y[row .. row + 16) of W x + bias, by a whole group.  Each wave takes up to FOUR_HELD chunks at a time, all of
+ * which are asked for before the first is used. */
+GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row,
+                         GPU_SHARED(wide) *planes, GPU_SHARED(f32) *sums, int32_t thread)
+{
+    const int32_t lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int64_t n_chunks = w.cols / FOUR_CHUNK;
+    four_tile tile[FOUR_HELD];
+    float sum[2], part[2];
+    sum[0] = sum[1] = 0.0f;
+    for (int64_t first = 0; first < n_chunks; first += FOUR_HELD * FOUR_WAVES) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) /* what is not there is never used */
+            if (first + i * FOUR_WAVES < n_chunks) four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
+        if (first == 0) gpu_previous();
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) {
+            const int64_t chunk = first + i * FOUR_WAVES + wave;
+            const bool there = chunk < n_chunks; /* the same in a wave */
+            four_x of_x = {0.0f, 0.0f};
+            if (first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
+            if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_WIDES, lane);
+            gpu_barrier();
+            if (there) {
+                four_dots(&tile[i], planes + wave * FOUR_WIDES, of_x, lane, part);
+                sum[0] += part[0];
+                sum[1] += part[1];
+            }
+            gpu_barrier();
+        }
+    }
+    four_leave(sum, sums, wave, lane);
+    gpu_barrier();
+    if (thread >= 16 || row + thread >= w.rows) return;
+    const float b = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row + thread);
+    gpu_store(y, row + thread, four_join(sums, 0, FOUR_WAVES, thread) + b);
+}
+
 GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
-    four_tile tile;
-    four_load(p->w, p->first_row + row, least(wave, n_chunks - 1), lane, &tile);
-    gpu_previous();
-    float sum[2], y[2];
-    sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int64_t chunk = first + wave, next = chunk + FOUR_WAVES;
-        const bool there = chunk < n_chunks; /* the same in a wave */
-        four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
-        gpu_barrier();
-        if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
-            sum[0] += y[0];
-            sum[1] += y[1];
-        }
-        gpu_barrier();
-        if (next < n_chunks) four_load(p->w, p->first_row + row, next, lane, &tile);
+    const int64_t t = gpu_group_y();
+    four_product(p->w, p->bias, p->x + t * p->x_stride, p->y + t * p->y_stride, gpu_group_x() * 16, planes, sums, gpu_thread());
+}
+
+GPU_KERNEL_EARLY(matvec4_three, FOUR_THREADS)
+{
+    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
+    const int64_t x = gpu_group_x(), t = gpu_group_y(), second = (p->w0.rows + 15) / 16, third = second + (p->w1.rows + 15) / 16;
+    mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
+    mox_gpu_vec bias = p->bias0;
+    GPU_GLOBAL(f32) *y = p->y0;
+    int64_t first = 0;
+    if (x >= third) {
+        w = p->w2;
+        bias = p->bias2;
+        y = p->y2;
+        first = third;
+    } else if (x >= second) {
+        w = p->w1;
+        bias = p->bias1;
+        y = p->y1;
+        first = second;
     }
-    four_leave(sum, sums, wave, lane);
-    gpu_barrier();
-    if (thread >= 16 || row + thread >= p->rows) return;
-    const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, row + thread);
-    gpu_store(p->y, t * p->y_stride + row + thread, four_join(sums, 0, FOUR_WAVES, thread) + bias);
+    four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, planes, sums, gpu_thread());
 }
 
 GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
@@ -213,38 +251,48 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
     gpu_store(p->y, pair * gate.rows + row + thread, value);
 }
 
-GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
+/* Adds what experts make of a token's rows.  Their chunks, of all experts one after the other, are dealt out to the
+ * waves, so that a wave's sum has parts of several experts, each with its weight. */
+GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_DOWN_WAVES * FOUR_WIDES);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_DOWN_WAVES * 16);
+    GPU_SHARED_ARRAY(wide, planes, FOUR_COMBINE_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, pair = gpu_group_y();
-    /* The launch in front made x; what chose the experts is older. */
-    const mox_gpu_mat down = gpu_load(p->down, gpu_load(p->ids, pair));
-    const int64_t n_chunks = down.cols / FOUR_CHUNK;
-    four_tile tile;
-    four_load(down, row, least(wave, n_chunks - 1), lane, &tile);
-    gpu_previous();
-    float sum[2], y[2];
+    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), per = p->width / FOUR_CHUNK, n_jobs = p->k * per;
+    four_tile tile[FOUR_HELD];
+    float weight[FOUR_HELD], sum[2], part[2];
     sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_DOWN_WAVES) {
-        const int64_t chunk = first + wave, next = chunk + FOUR_DOWN_WAVES;
-        const bool there = chunk < n_chunks; /* the same in a wave */
-        four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (pair * down.cols + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
-        gpu_barrier();
-        if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
-            sum[0] += y[0];
-            sum[1] += y[1];
+    for (int64_t first = 0; first < n_jobs; first += FOUR_HELD * FOUR_COMBINE_WAVES) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) { /* the launch in front made x; what chose the experts is older */
+            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1), slot = t * p->k + job / per;
+            weight[i] = gpu_load(p->w, slot);
+            if (first + i * FOUR_COMBINE_WAVES < n_jobs) four_load(gpu_load(p->down, gpu_load(p->ids, slot)), row, job % per, lane, &tile[i]);
         }
-        gpu_barrier();
-        if (next < n_chunks) four_load(down, row, next, lane, &tile);
+        if (first == 0) gpu_previous();
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) {
+            const int64_t job = first + i * FOUR_COMBINE_WAVES + wave;
+            const bool there = job < n_jobs; /* the same in a wave */
+            four_x x = {0.0f, 0.0f};
+            if (first + i * FOUR_COMBINE_WAVES >= n_jobs) continue; /* the whole group */
+            if (there) x = four_split(p->x + (t * p->k * p->width + job * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+            gpu_barrier();
+            if (there) {
+                four_dots(&tile[i], planes + wave * FOUR_WIDES, x, lane, part);
+                sum[0] += weight[i] * part[0];
+                sum[1] += weight[i] * part[1];
+            }
+            gpu_barrier();
+        }
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= down.rows) return;
-    gpu_store(p->y, pair * down.rows + row + thread, four_join(sums, 0, FOUR_DOWN_WAVES, thread));
+    const int64_t at = t * p->dim + row + thread;
+    if (thread >= 16 || row + thread >= p->dim) return;
+    float out = gpu_load(p->h, at) + four_join(sums, 0, FOUR_COMBINE_WAVES, thread);
+    out += shared_part(p->mode, p->shared, at, p->gate, t * p->gate_stride);
+    gpu_store(p->out, at, out);
 }
 
 #endif

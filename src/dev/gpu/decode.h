@@ -1,0 +1,124 @@
+/* dev/gpu/decode.h -- softmax attention of single rows over f16 caches: decoding.
+ *
+ * What a row waits for is memory, so nothing else is waited for in turn.  Eight elements of a
+ * key are one load of a lane; the lanes of a head (8, 16 or 32) are a stream, which takes every
+ * so-manieth key and keeps a maximum, a denominator and sums of its own.  Keys and values of DECODE_AHEAD
+ * steps are asked for before the first is used.  The streams of a group are joined at the end, in
+ * their order.
+ *
+ * Pieces are cut and left as attention.h does it, and attention_merge joins them. */
+#ifndef MOX_DEV_GPU_DECODE_H
+#define MOX_DEV_GPU_DECODE_H
+
+#include "dev/gpu/attention.h"
+
+enum { DECODE_THREADS = 256, DECODE_PART = 8, DECODE_AHEAD = 4, DECODE_STREAMS = DECODE_THREADS / 8 };
+
+/* What a lane keeps of its stream. */
+typedef struct decode_state {
+    float sum[DECODE_PART];
+    float max, denom;
+} decode_state;
+GPU_TYPE(decode_state, decode_state);
+
+GPU_FN float decode_number(mox_gpu_wide w, int32_t i) { return gpu_f16_to_f32(w.w[i / 2] >> (i % 2 * 16) & 0xFFFFu); }
+
+/* q . k over the n_lanes lanes of the stream. */
+GPU_FN float decode_dot(const GPU_PRIVATE(f32) *q, mox_gpu_wide key, int32_t n_lanes, int32_t lane)
+{
+    float dot = 0.0f;
+    GPU_UNROLL
+    for (int32_t i = 0; i < DECODE_PART; i++) dot += q[i] * decode_number(key, i);
+    for (int32_t m = n_lanes / 2; m > 0; m /= 2) dot += gpu_shuffle(dot, lane ^ m);
+    return dot;
+}
+
+/* DECODE_AHEAD keys from j on, `step` apart; those that are not before last have no weight. */
+GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s, int64_t kv_head, int64_t j, int64_t step, int64_t last,
+                        const GPU_PRIVATE(f32) *q, int32_t n_lanes, int32_t lane, GPU_PRIVATE(decode_state) *st)
+{
+    const mox_gpu_cache k = p->k, v = p->v;
+    mox_gpu_wide key[DECODE_AHEAD], value[DECODE_AHEAD];
+    float score[DECODE_AHEAD], max = st->max;
+    GPU_UNROLL
+    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
+        const int64_t pos = least(j + a * step, last - 1);
+        key[a] = gpu_load(GPU_CAST(wide, k.data), cache_offset(k, s.pages, pos, kv_head) / DECODE_PART + lane % n_lanes);
+        value[a] = gpu_load(GPU_CAST(wide, v.data), cache_offset(v, s.pages, pos, kv_head) / DECODE_PART + lane % n_lanes);
+    }
+    GPU_UNROLL
+    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
+        const float dot = decode_dot(q, key[a], n_lanes, lane);
+        score[a] = j + a * step < last ? dot : -GPU_INFINITY;
+        max = gpu_max(max, score[a]);
+    }
+    const float shrink = weight_of(st->max, max);
+    st->max = max;
+    st->denom *= shrink;
+    GPU_UNROLL
+    for (int32_t i = 0; i < DECODE_PART; i++) st->sum[i] *= shrink;
+    GPU_UNROLL
+    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
+        const float weight = weight_of(score[a], max);
+        st->denom += weight;
+        GPU_UNROLL
+        for (int32_t i = 0; i < DECODE_PART; i++) /* a value beyond the end is another one's, and may be any number */
+            if (j + a * step < last) st->sum[i] += weight * decode_number(value[a], i);
+    }
+}
+
+GPU_KERNEL(attention_decode, DECODE_THREADS)
+{
+    GPU_SHARED_ARRAY(f32, sums, DECODE_THREADS * DECODE_PART); /* [streams, dim] */
+    GPU_SHARED_ARRAY(f32, maxima, DECODE_STREAMS);
+    GPU_SHARED_ARRAY(f32, denoms, DECODE_STREAMS);
+    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES;
+    const int32_t n_lanes = (int32_t)p->dim / DECODE_PART, n_streams = DECODE_THREADS / n_lanes, stream = thread / n_lanes;
+    const int64_t head = gpu_group_x(), i_span = gpu_group_y(), piece = gpu_group_z(), kv_head = head / (p->heads / p->kv_heads);
+    const mox_gpu_span s = gpu_load(p->spans, i_span);
+    if (s.n != 1) return; /* the whole group */
+    const key_range keys = keys_of(p, s, 0);
+    if (piece >= keys.n_pieces) return; /* the whole group */
+    const int64_t first = keys.first + piece * keys.piece_len, last = least(keys.last, first + keys.piece_len);
+    float q[DECODE_PART];
+    decode_state st;
+    st.max = -GPU_INFINITY;
+    st.denom = 0.0f;
+    GPU_UNROLL
+    for (int32_t i = 0; i < DECODE_PART; i++) {
+        q[i] = p->scale * gpu_load(p->q, s.row0 * p->q_stride + head * p->q_head_stride + lane % n_lanes * DECODE_PART + i);
+        st.sum[i] = 0.0f;
+    }
+    for (int64_t j = first; j < last; j += DECODE_AHEAD * n_streams) /* the same in all streams: lanes work together */
+        decode_keys(p, s, kv_head, j + stream, n_streams, last, q, n_lanes, lane, &st);
+
+    GPU_UNROLL
+    for (int32_t i = 0; i < DECODE_PART; i++) gpu_store(sums, thread * DECODE_PART + i, st.sum[i]);
+    if (thread % n_lanes == 0) {
+        gpu_store(maxima, stream, st.max);
+        gpu_store(denoms, stream, st.denom);
+    }
+    gpu_barrier();
+    if (thread >= p->dim) return; /* no barrier follows */
+    const float sink = keys.n_pieces > 1 ? -GPU_INFINITY : sink_of(p, head);
+    float max = sink, sum = 0.0f;
+    for (int32_t i = 0; i < n_streams; i++) max = gpu_max(max, gpu_load(maxima, i));
+    float denom = weight_of(sink, max);
+    for (int32_t i = 0; i < n_streams; i++) {
+        const float weight = weight_of(gpu_load(maxima, i), max);
+        denom += weight * gpu_load(denoms, i);
+        sum += weight * gpu_load(sums, i * p->dim + thread);
+    }
+    if (keys.n_pieces == 1) {
+        gpu_store(p->out, out_at(p, s.row0, head) + thread, denom == 0.0f ? 0.0f : sum / denom);
+        return;
+    }
+    GPU_GLOBAL(f32) *part = p->parts + part_at(p, i_span, head, piece);
+    if (thread == 0) {
+        gpu_store(part, 0, max);
+        gpu_store(part, 1, denom);
+    }
+    gpu_store(part, 2 + thread, sum);
+}
+
+#endif
