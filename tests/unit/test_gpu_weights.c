@@ -331,10 +331,10 @@ static void test_four_three(void **state)
 
 /* ---- routers ---- */
 
-static bool half_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
+static bool rowwise_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
-    mox_gpu_matvec16 p = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows), .n = n, .rows = rows,
+    mox_gpu_matvec_row p = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows), .n = n, .rows = rows,
                           .x_stride = cols, .y_stride = rows, .bias = bias->device};
     float *want = floats(n * rows);
     double *mag = doubles(n * rows);
@@ -342,27 +342,29 @@ static bool half_right(const both_mat *m, const float *x, int64_t n, const both_
         want[i] = (float)(dot(m, i % rows, x + i / rows * cols, &mag[i]) +
                           (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, i % rows)));
     p.w.cols -= fewer;
-    launch(MOX_GPU_KERNEL_matvec16, rows, n, 1, &p);
+    launch(MOX_GPU_KERNEL_matvec_row, rows, n, 1, &p);
     return within(download_f32(p.y, n * rows), want, mag, n * rows, 1e-6, 1e-7);
 }
 
-static void test_half(void **state)
+static void test_rowwise(void **state)
 {
     (void)state;
-    static const mox_mat_kind types[] = {MOX_MAT_BF16, MOX_MAT_F16};
-    static const int64_t cols[] = {8, 2048, 4104};
-    for (int s = 0; s < 6; s++) {
-        size_t k = 0;
-        while (kinds[k].kind != types[s % 2]) k++;
-        both_mat m = random_mat(kinds[k], 5, cols[s / 2]);
-        assert_false(mox_gpu_mat_is_half(&m.device)); /* at an odd address */
+    static const int64_t cols[] = {64, 2048, 4160};
+    int n_kinds = 0;
+    for (size_t s = 0; s < 3 * sizeof kinds / sizeof *kinds; s++) {
+        const kind k = kinds[s / 3];
+        if (k.kind != MOX_MAT_BF16 && k.kind != MOX_MAT_F16 && (k.kind != MOX_MAT_AFFINE || k.bits != 8)) continue;
+        both_mat m = random_mat(k, 5, fit(k, cols[s % 3]));
+        assert_false(mox_gpu_mat_is_rowwise(&m.device)); /* at an odd address */
         m.device.w = upload(m.host.w, m.host.rows * m.device.row_bytes);
-        assert_true(mox_gpu_mat_is_half(&m.device));
-        const both_vec bias = random_vec(s == 1 ? MOX_DT_BF16 : MOX_DT_NONE, 5, -1, 1);
-        const float *x = randoms(3 * cols[s / 2], 1);
-        assert_true(half_right(&m, x, 3, &bias, 0));
-        assert_false(half_right(&m, x, 3, &bias, 8));
+        assert_true(mox_gpu_mat_is_rowwise(&m.device));
+        n_kinds += s % 3 == 0;
+        const both_vec bias = random_vec(s % 3 == 1 ? MOX_DT_BF16 : MOX_DT_NONE, 5, -1, 1);
+        const float *x = randoms(3 * m.host.cols, 1);
+        assert_true(rowwise_right(&m, x, 3, &bias, 0));
+        assert_false(rowwise_right(&m, x, 3, &bias, 8));
     }
+    assert_true(n_kinds >= 3);
 }
 
 enum { FOUR_EXPERTS = 5, FOUR_K = 3, FOUR_N = 2, FOUR_DIM = 256, FOUR_WIDTH = 512 };
@@ -494,7 +496,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {TEST(test_matvec), TEST(test_matvec_by_heads), TEST(test_tokens_are_independent),
-                                       TEST(test_experts), TEST(test_four), TEST(test_four_three), TEST(test_half), TEST(test_four_experts),
+                                       TEST(test_experts), TEST(test_four), TEST(test_four_three), TEST(test_rowwise), TEST(test_four_experts),
                                        TEST(test_embed), TEST(test_absorb)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

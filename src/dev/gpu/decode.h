@@ -33,18 +33,31 @@ GPU_FN float decode_dot(const GPU_PRIVATE(f32) *q, mox_gpu_wide key, int32_t n_l
     return dot;
 }
 
-/* DECODE_AHEAD keys from j on, `step` apart; those that are not before last have no weight. */
-GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s, int64_t kv_head, int64_t j, int64_t step, int64_t last,
-                        const GPU_PRIVATE(f32) *q, int32_t n_lanes, int32_t lane, GPU_PRIVATE(decode_state) *st)
+/* Where DECODE_AHEAD keys from j on, `step` apart, and their values are; beyond the end the last one's. */
+GPU_FN void decode_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s, int64_t kv_head, int64_t j, int64_t step, int64_t last,
+                        GPU_PRIVATE(i64) *key_at, GPU_PRIVATE(i64) *value_at)
+{
+    const mox_gpu_cache k = p->k, v = p->v;
+    GPU_UNROLL
+    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
+        const int64_t pos = least(j + a * step, last - 1);
+        key_at[a] = cache_offset(k, s.pages, pos, kv_head) / DECODE_PART;
+        value_at[a] = cache_offset(v, s.pages, pos, kv_head) / DECODE_PART;
+    }
+}
+
+/* Those keys; what is not before last has no weight. */
+GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_PRIVATE(i64) *key_at, const GPU_PRIVATE(i64) *value_at,
+                        int64_t j, int64_t step, int64_t last, const GPU_PRIVATE(f32) *q, int32_t n_lanes, int32_t lane,
+                        GPU_PRIVATE(decode_state) *st)
 {
     const mox_gpu_cache k = p->k, v = p->v;
     mox_gpu_wide key[DECODE_AHEAD], value[DECODE_AHEAD];
     float score[DECODE_AHEAD], max = st->max;
     GPU_UNROLL
     for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        const int64_t pos = least(j + a * step, last - 1);
-        key[a] = gpu_load(GPU_CAST(wide, k.data), cache_offset(k, s.pages, pos, kv_head) / DECODE_PART + lane % n_lanes);
-        value[a] = gpu_load(GPU_CAST(wide, v.data), cache_offset(v, s.pages, pos, kv_head) / DECODE_PART + lane % n_lanes);
+        key[a] = gpu_load(GPU_CAST(wide, k.data), key_at[a] + lane % n_lanes);
+        value[a] = gpu_load(GPU_CAST(wide, v.data), value_at[a] + lane % n_lanes);
     }
     GPU_UNROLL
     for (int32_t a = 0; a < DECODE_AHEAD; a++) {
@@ -67,19 +80,23 @@ GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s
     }
 }
 
-GPU_KERNEL(attention_decode, DECODE_THREADS)
+GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, DECODE_THREADS * DECODE_PART); /* [streams, dim] */
     GPU_SHARED_ARRAY(f32, maxima, DECODE_STREAMS);
     GPU_SHARED_ARRAY(f32, denoms, DECODE_STREAMS);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES;
     const int32_t n_lanes = (int32_t)p->dim / DECODE_PART, n_streams = DECODE_THREADS / n_lanes, stream = thread / n_lanes;
-    const int64_t head = gpu_group_x(), i_span = gpu_group_y(), piece = gpu_group_z(), kv_head = head / (p->heads / p->kv_heads);
+    const int64_t head = gpu_group_x(), i_span = gpu_group_y(), piece = gpu_group_z();
+    const int64_t kv_head = (int32_t)head / ((int32_t)p->heads / (int32_t)p->kv_heads);
     const mox_gpu_span s = gpu_load(p->spans, i_span);
-    if (s.n != 1) return; /* the whole group */
     const key_range keys = keys_of(p, s, 0);
-    if (piece >= keys.n_pieces) return; /* the whole group */
+    const bool is_mine = s.n == 1 && piece < keys.n_pieces; /* the same in the whole group */
     const int64_t first = keys.first + piece * keys.piece_len, last = least(keys.last, first + keys.piece_len);
+    int64_t key_at[DECODE_AHEAD], value_at[DECODE_AHEAD];
+    if (is_mine) decode_find(p, s, kv_head, first + stream, n_streams, last, key_at, value_at);
+    gpu_previous(); /* spans and pages are older */
+    if (!is_mine) return;
     float q[DECODE_PART];
     decode_state st;
     st.max = -GPU_INFINITY;
@@ -89,8 +106,10 @@ GPU_KERNEL(attention_decode, DECODE_THREADS)
         q[i] = p->scale * gpu_load(p->q, s.row0 * p->q_stride + head * p->q_head_stride + lane % n_lanes * DECODE_PART + i);
         st.sum[i] = 0.0f;
     }
-    for (int64_t j = first; j < last; j += DECODE_AHEAD * n_streams) /* the same in all streams: lanes work together */
-        decode_keys(p, s, kv_head, j + stream, n_streams, last, q, n_lanes, lane, &st);
+    for (int64_t j = first; j < last; j += DECODE_AHEAD * n_streams) { /* the same in all streams: lanes work together */
+        if (j != first) decode_find(p, s, kv_head, j + stream, n_streams, last, key_at, value_at);
+        decode_keys(p, key_at, value_at, j + stream, n_streams, last, q, n_lanes, lane, &st);
+    }
 
     GPU_UNROLL
     for (int32_t i = 0; i < DECODE_PART; i++) gpu_store(sums, thread * DECODE_PART + i, st.sum[i]);

@@ -51,10 +51,12 @@ static inline bool mox_gpu_mat_is_four(const mox_gpu_mat *m)
            m->rows > 0 && (uintptr_t)m->w % 16 == 0 && (uintptr_t)m->scales % 8 == 0 && (uintptr_t)m->biases % 8 == 0;
 }
 
-/* Can matvec16.h read it? */
-static inline bool mox_gpu_mat_is_half(const mox_gpu_mat *m)
+/* Can matvec_row.h read it? */
+static inline bool mox_gpu_mat_is_rowwise(const mox_gpu_mat *m)
 {
-    return (m->kind == MOX_GPU_BF16 || m->kind == MOX_GPU_F16) && m->cols % 8 == 0 && m->row_bytes == 2 * m->cols && (uintptr_t)m->w % 16 == 0;
+    if (m->cols == 0 || m->cols % 8 != 0) return false;
+    if (m->kind == MOX_GPU_AFFINE) return m->bits == 8 && (uintptr_t)m->w % 8 == 0;
+    return (m->kind == MOX_GPU_BF16 || m->kind == MOX_GPU_F16) && (uintptr_t)m->w % 16 == 0;
 }
 
 static inline mox_gpu_vec mox_gpu_vec_of(const mox_vec *v)

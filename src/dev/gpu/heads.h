@@ -9,49 +9,68 @@
 
 enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = MOX_GPU_HEADS_DIM / GPU_LANES };
 
-/* Element i of a normed row, turned by its angle; the first rotary_dim elements are. */
-GPU_FN float turned(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, const GPU_SHARED(f32) *row, int64_t i, float pos)
+/* What a lane knows of its elements before q, k and v are there. */
+typedef struct heads_factors {
+    float gain[HEADS_HELD], cosine[HEADS_HELD], sine[HEADS_HELD]; /* the sine has the partner's sign */
+} heads_factors;
+GPU_TYPE(heads_factors, heads_factors);
+
+GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec weight, bool is_v, float pos, int32_t lane,
+                         GPU_PRIVATE(heads_factors) *f)
 {
-    const int64_t half_dim = p->rotary_dim / 2;
-    const float v = gpu_load(row, i);
-    if (i >= p->rotary_dim) return v;
-    const float angle = pos * gpu_load(p->inv_freq, i % half_dim), c = gpu_cos(angle) * p->mscale, s = gpu_sin(angle) * p->mscale;
-    return i < half_dim ? v * c - gpu_load(row, i + half_dim) * s : v * c + gpu_load(row, i - half_dim) * s;
+    const int32_t half_dim = (int32_t)p->rotary_dim / 2;
+    GPU_UNROLL
+    for (int32_t j = 0; j < HEADS_HELD; j++) {
+        const int32_t i = j * GPU_LANES + lane;
+        f->gain[j] = i < p->dim && !is_v ? gain_at(weight, p->offset, i) : 1.0f;
+        f->cosine[j] = 1.0f;
+        f->sine[j] = 0.0f;
+        if (i >= 2 * half_dim || is_v) continue;
+        const float angle = pos * gpu_load(p->inv_freq, i < half_dim ? i : i - half_dim);
+        f->cosine[j] = gpu_cos(angle) * p->mscale;
+        f->sine[j] = gpu_sin(angle) * (i < half_dim ? -p->mscale : p->mscale);
+    }
 }
 
-GPU_KERNEL(gqa_heads, HEADS_THREADS)
+/* The element that i is turned with; itself where it is not turned. */
+GPU_FN int32_t partner_of(int32_t i, int32_t half_dim) { return i >= 2 * half_dim ? i : i < half_dim ? i + half_dim : i - half_dim; }
+
+GPU_KERNEL_EARLY(gqa_heads, HEADS_THREADS)
 {
     GPU_SHARED_ARRAY(f32, rows, HEADS_WAVES * MOX_GPU_HEADS_DIM);
-    const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES;
-    const int64_t n_heads = p->heads + 2 * p->kv_heads, x = least(gpu_group_x() * HEADS_WAVES + wave, n_heads - 1);
-    const bool there = gpu_group_x() * HEADS_WAVES + wave < n_heads, is_q = x < p->heads, is_v = x >= p->heads + p->kv_heads;
+    const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES, heads = (int32_t)p->heads, kv_heads = (int32_t)p->kv_heads;
+    const int32_t asked = (int32_t)gpu_group_x() * HEADS_WAVES + wave, n_heads = heads + 2 * kv_heads, x = asked < n_heads ? asked : n_heads - 1;
+    const bool is_q = x < heads, is_v = x >= heads + kv_heads;
     int64_t i_row;
     const mox_gpu_span s = gpu_load(p->spans, span_of_row(p->spans, gpu_group_y(), &i_row));
-    const int64_t row = s.row0 + i_row, h = is_q ? x : (x - p->heads) % p->kv_heads;
+    const int64_t row = s.row0 + i_row, h = is_q ? x : is_v ? x - heads - kv_heads : x - heads;
+    const mox_gpu_cache cache = is_v ? p->v_cache : p->k_cache;
+    const int64_t cache_at = is_q ? 0 : cache_offset(cache, s.pages, s.pos0 + i_row, h);
+    heads_factors f;
+    load_factors(p, is_q ? p->q_weight : p->k_weight, is_v, (float)gpu_load(p->pos, row), lane, &f);
+    gpu_previous(); /* positions and pages are older */
     const GPU_GLOBAL(f32) *from = is_q ? p->q : is_v ? p->v : p->k;
-    const int64_t at = (row * (is_q ? p->heads : p->kv_heads) + h) * p->dim;
-    const mox_gpu_vec weight = is_q ? p->q_weight : p->k_weight;
+    const int64_t at = (row * (is_q ? heads : kv_heads) + h) * p->dim;
     GPU_SHARED(f32) *mine = rows + wave * MOX_GPU_HEADS_DIM;
     float v[HEADS_HELD], sum = 0.0f;
     GPU_UNROLL
-    for (int32_t j = 0; j < HEADS_HELD; j++) {
-        const int64_t i = j * GPU_LANES + lane;
-        v[j] = i < p->dim ? gpu_load(from, at + i) : 0.0f;
-        sum += v[j] * v[j];
-    }
-    const float factor = inverse_rms(gpu_lane_sum(sum), p->dim, p->eps);
+    for (int32_t j = 0; j < HEADS_HELD; j++) v[j] = j * GPU_LANES + lane < p->dim ? gpu_load(from, at + j * GPU_LANES + lane) : 0.0f;
+    GPU_UNROLL
+    for (int32_t j = 0; j < HEADS_HELD; j++) sum += v[j] * v[j];
+    const float normed = inverse_rms(gpu_lane_sum(sum), p->dim, p->eps), factor = is_v ? 1.0f : normed;
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) {
-        const int64_t i = j * GPU_LANES + lane;
-        if (i < p->dim) gpu_store(mine, i, is_v ? v[j] : v[j] * factor * gain_at(weight, p->offset, i));
+        v[j] = v[j] * factor * f.gain[j];
+        if (j * GPU_LANES + lane < p->dim) gpu_store(mine, j * GPU_LANES + lane, v[j]);
     }
     gpu_barrier();
-    if (!there) return; /* no barrier follows */
-    const float pos = (float)gpu_load(p->pos, row);
-    const mox_gpu_cache cache = is_v ? p->v_cache : p->k_cache;
-    const int64_t cache_at = is_q ? 0 : cache_offset(cache, s.pages, s.pos0 + i_row, h);
-    for (int64_t i = lane; i < p->dim; i += GPU_LANES) {
-        const float y = is_v ? gpu_load(mine, i) : turned(p, mine, i, pos);
+    if (asked >= n_heads) return; /* no barrier follows */
+    GPU_UNROLL
+    for (int32_t j = 0; j < HEADS_HELD; j++) {
+        const int32_t i = j * GPU_LANES + lane;
+        if (i >= p->dim) continue;
+        const float partner = gpu_load(mine, partner_of(i, is_v ? 0 : (int32_t)p->rotary_dim / 2));
+        const float y = f.sine[j] == 0.0f ? v[j] * f.cosine[j] : v[j] * f.cosine[j] + partner * f.sine[j];
         if (is_q) gpu_store(p->q, at + i, y);
         else store_cached(cache, cache_at + i, y);
     }

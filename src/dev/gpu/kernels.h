@@ -9,7 +9,7 @@
 #include "dev/gpu/gateup.h"
 #include "dev/gpu/heads.h"
 #include "dev/gpu/matvec.h"
-#include "dev/gpu/matvec16.h"
+#include "dev/gpu/matvec_row.h"
 #include "dev/gpu/matvec4.h"
 #include "dev/gpu/mla.h"
 #include "dev/gpu/moe.h"

@@ -211,13 +211,17 @@ GPU_KERNEL_EARLY(matvec4_three, FOUR_THREADS)
     four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, planes, sums, gpu_thread());
 }
 
-GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
+GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 3)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
-    const mox_gpu_mat gate = gpu_load(p->gate, expert), up = gpu_load(p->up, expert);
+    const mox_gpu_mat gate = gpu_load(p->gate, expert), other = gpu_load(p->up, expert);
+    mox_gpu_mat up = gate; /* of one shape: offsets are worked out once */
+    up.w = other.w;
+    up.scales = other.scales;
+    up.biases = other.biases;
     const int64_t n_chunks = gate.cols / FOUR_CHUNK;
     float sum_gate[2], sum_up[2], y[2];
     GPU_UNROLL
@@ -258,16 +262,16 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
     GPU_SHARED_ARRAY(wide, planes, FOUR_COMBINE_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), per = p->width / FOUR_CHUNK, n_jobs = p->k * per;
+    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), per = p->width / FOUR_CHUNK, n_jobs = p->k * per; /* fewer than 2^31 */
     four_tile tile[FOUR_HELD];
     float weight[FOUR_HELD], sum[2], part[2];
     sum[0] = sum[1] = 0.0f;
     for (int64_t first = 0; first < n_jobs; first += FOUR_HELD * FOUR_COMBINE_WAVES) {
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) { /* the launch in front made x; what chose the experts is older */
-            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1), slot = t * p->k + job / per;
+            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1), expert = (int32_t)job / (int32_t)per, slot = t * p->k + expert;
             weight[i] = gpu_load(p->w, slot);
-            if (first + i * FOUR_COMBINE_WAVES < n_jobs) four_load(gpu_load(p->down, gpu_load(p->ids, slot)), row, job % per, lane, &tile[i]);
+            if (first + i * FOUR_COMBINE_WAVES < n_jobs) four_load(gpu_load(p->down, gpu_load(p->ids, slot)), row, job - expert * per, lane, &tile[i]);
         }
         if (first == 0) gpu_previous();
         GPU_UNROLL

@@ -27,33 +27,42 @@ GPU_FN float inverse_rms(float sum, int64_t dim, float eps) { return 1.0f / gpu_
  * row has beyond is read twice. */
 GPU_FN int64_t kept_at(int32_t j, int32_t thread) { return (int64_t)j * NORM_THREADS + thread; }
 
+/* The gains of the numbers kept, which are asked for before the launch in front has ended. */
+GPU_FN void load_gains(mox_gpu_vec weight, float offset, int64_t dim, int32_t thread, GPU_PRIVATE(f32) *gain)
+{
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) gain[j] = kept_at(j, thread) < dim ? gain_at(weight, offset, kept_at(j, thread)) : 0.0f;
+}
+
 /* Stores the row: v are the numbers kept, x has the rest. */
-GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *out, int64_t dim, float factor,
+GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_PRIVATE(f32) *gain, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *out, int64_t dim, float factor,
                          mox_gpu_vec weight, float offset, int32_t thread)
 {
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) {
         const int64_t i = kept_at(j, thread);
-        if (i < dim) gpu_store(out, i, v[j] * factor * gain_at(weight, offset, i));
+        if (i < dim) gpu_store(out, i, v[j] * factor * gain[j]);
     }
     for (int64_t i = kept_at(NORM_KEPT, thread); i < dim; i += NORM_THREADS)
         gpu_store(out, i, gpu_load(x, i) * factor * gain_at(weight, offset, i));
 }
 
-GPU_KERNEL(rms_norm, 256)
+GPU_KERNEL_EARLY(rms_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t h = gpu_group_x(), t = gpu_group_y();
     const int32_t thread = gpu_thread();
     const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
-    float v[NORM_KEPT], sum = 0.0f;
+    float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
+    load_gains(p->weight, p->offset, p->dim, thread, gain);
+    gpu_previous();
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) v[j] = kept_at(j, thread) < p->dim ? gpu_load(x, kept_at(j, thread)) : 0.0f;
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) sum += v[j] * v[j];
     sum += squares(x, p->dim, kept_at(NORM_KEPT, thread), NORM_THREADS);
     const float factor = inverse_rms(group_sum(sum, scratch, thread, NORM_THREADS), p->dim, p->eps);
-    store_normed(v, x, p->out + (t * p->out_stride + h * p->out_head_stride), p->dim, factor, p->weight, p->offset, thread);
+    store_normed(v, gain, x, p->out + (t * p->out_stride + h * p->out_head_stride), p->dim, factor, p->weight, p->offset, thread);
 }
 
 GPU_KERNEL(rms_norm_heads, 256)
@@ -68,12 +77,14 @@ GPU_KERNEL(rms_norm_heads, 256)
         gpu_store(out, i, gpu_load(x, i) * factor * gain_at(p->weight, p->offset, i));
 }
 
-GPU_KERNEL(residual_norm, 256)
+GPU_KERNEL_EARLY(residual_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t first = gpu_group_x() * p->dim;
     const int32_t thread = gpu_thread();
-    float v[NORM_KEPT], sum = 0.0f;
+    float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
+    load_gains(p->weight, p->offset, p->dim, thread, gain);
+    gpu_previous();
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) {
         const int64_t i = kept_at(j, thread);
@@ -90,7 +101,7 @@ GPU_KERNEL(residual_norm, 256)
         sum += beyond * beyond;
     }
     const float factor = inverse_rms(group_sum(sum, scratch, thread, NORM_THREADS), p->dim, p->eps);
-    store_normed(v, p->res + first, p->norm + first, p->dim, factor, p->weight, p->offset, thread);
+    store_normed(v, gain, p->res + first, p->norm + first, p->dim, factor, p->weight, p->offset, thread);
 }
 
 GPU_KERNEL(gated_rms_norm, 256)

@@ -19,7 +19,7 @@
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 128) X(router_sigmoid, 32) X(moe_bucket, 256)           \
     X(moe_combine, 256) X(matvec4, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
-    X(moe4_combine, 384) X(matvec16, 256) X(attention_decode, 256) X(gqa_heads, 128)
+    X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256) X(gqa_heads, 128)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -234,11 +234,11 @@ typedef struct mox_gpu_moe4_combine {
     int64_t k, dim, width, gate_stride, mode; /* MOX_GPU_SHARED_ */
 } mox_gpu_moe4_combine;
 
-/* ---- matvec16.h ---- */
+/* ---- matvec_row.h ---- */
 
-/* mox_gpu_matvec of all rows, with heads = 1, of what fill.h's mox_gpu_mat_is_half says yes to; x
+/* mox_gpu_matvec of all rows, with heads = 1, of what fill.h's mox_gpu_mat_is_rowwise says yes to; x
  * at a multiple of 16 bytes, x_stride of 4.  Grid (rows, n). */
-typedef mox_gpu_matvec mox_gpu_matvec16;
+typedef mox_gpu_matvec mox_gpu_matvec_row;
 
 /* ---- embed.h ---- */
 

@@ -17,7 +17,7 @@ enum { ROUTER_THREADS = 128 };
 /* NaN counts as -inf. */
 GPU_FN float comparable(float v) { return gpu_isnan(v) ? -GPU_INFINITY : v; }
 
-GPU_FN bool comes_before(float a, int64_t i, float b, int64_t j) { return a > b || (a == b && i < j); }
+GPU_FN bool comes_before(float a, int32_t i, float b, int32_t j) { return a > b || (a == b && i < j); }
 
 typedef struct choice {
     float value;
@@ -46,11 +46,11 @@ GPU_FN float above(float v, float max)
 }
 
 /* How many come before value number x. */
-GPU_FN int64_t rank_of(const GPU_SHARED(f32) *values, int64_t n, int64_t x)
+GPU_FN int32_t rank_of(const GPU_SHARED(f32) *values, int32_t n, int32_t x)
 {
     const float v = gpu_load(values, x);
-    int64_t before = 0;
-    for (int64_t other = 0; other < n; other++) before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
+    int32_t before = 0;
+    for (int32_t other = 0; other < n; other++) before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
     return before;
 }
 
@@ -59,10 +59,10 @@ GPU_KERNEL(router_topk, ROUTER_THREADS)
     GPU_SHARED_ARRAY(f32, values, MOX_GPU_ROUTER_EXPERTS);
     GPU_SHARED_ARRAY(f32, chosen, MOX_GPU_ROUTER_EXPERTS); /* weights by rank */
     GPU_SHARED_ARRAY(f32, scratch, ROUTER_THREADS / GPU_LANES);
-    const int32_t thread = gpu_thread();
+    const int32_t thread = gpu_thread(), n = (int32_t)p->n_experts;
     const int64_t t = gpu_group_x();
     float max = -GPU_INFINITY, finite = 0.0f, sum = 0.0f;
-    for (int64_t x = thread; x < p->n_experts; x += ROUTER_THREADS) {
+    for (int32_t x = thread; x < n; x += ROUTER_THREADS) {
         const float v = comparable(gpu_load(p->logits, t * p->n_experts + x));
         gpu_store(values, x, v);
         max = gpu_max(max, v);
@@ -76,13 +76,13 @@ GPU_KERNEL(router_topk, ROUTER_THREADS)
         }
         return;
     }
-    for (int64_t x = thread; x < p->n_experts; x += ROUTER_THREADS) {
-        const int64_t rank = rank_of(values, p->n_experts, x);
+    for (int32_t x = thread; x < n; x += ROUTER_THREADS) {
+        const int32_t rank = rank_of(values, n, x);
         const float weight = above(gpu_load(values, x), max);
         sum += weight;
         if (rank >= p->k) continue;
         gpu_store(chosen, rank, weight);
-        gpu_store(p->ids, t * p->k + rank, (int32_t)x);
+        gpu_store(p->ids, t * p->k + rank, x);
     }
     sum = group_sum(sum, scratch, thread, ROUTER_THREADS); /* its barriers order chosen, too */
     if (p->renormalize != 0) {
@@ -129,7 +129,7 @@ GPU_KERNEL(router_sigmoid, 32)
     for (int64_t g = lane; g < p->n_groups; g += GPU_LANES) {
         int64_t before = 0;
         for (int64_t other = 0; other < p->n_groups; other++)
-            if (comes_before(gpu_load(scores, other), other, gpu_load(scores, g), g)) before++;
+            if (comes_before(gpu_load(scores, other), (int32_t)other, gpu_load(scores, g), (int32_t)g)) before++;
         gpu_store(kept, g, before < p->kept_groups ? 1 : 0);
     }
     gpu_barrier();
@@ -143,8 +143,8 @@ GPU_KERNEL(router_sigmoid, 32)
         best.id = 0x7FFFFFFF;
         for (int64_t x = lane; x < p->n_experts; x += GPU_LANES) {
             const float v = gpu_load(values, x);
-            if (gpu_load(kept, x / size) != 0 && comes_before(last.value, last.id, v, x) &&
-                comes_before(v, x, best.value, best.id)) {
+            if (gpu_load(kept, x / size) != 0 && comes_before(last.value, last.id, v, (int32_t)x) &&
+                comes_before(v, (int32_t)x, best.value, best.id)) {
                 best.value = v;
                 best.id = (int32_t)x;
             }

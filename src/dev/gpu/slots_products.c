@@ -5,8 +5,8 @@
  * there, and one launch goes over all experts of the layer, those without a pair included. */
 #include "dev/gpu/device.h"
 
-/* FOUR_: of matvec4.h; more tokens are better served together.  HALF_ROWS: what matvec16.h is worth it for. */
-enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16, HALF_ROWS = 1024 };
+/* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for. */
+enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16, ROWWISE_ROWS = 1024 };
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -26,8 +26,8 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
     }
-    if (a->n <= FOUR_TOKENS && w.rows <= HALF_ROWS && mox_gpu_mat_is_half(&w) && (uintptr_t)a->x % 16 == 0 && a->x_stride % 4 == 0) {
-        MOX_GPU_LAUNCH(d, matvec16, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
+    if (a->n <= FOUR_TOKENS && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && (uintptr_t)a->x % 16 == 0 && a->x_stride % 4 == 0) {
+        MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
     }

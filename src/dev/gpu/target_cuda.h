@@ -36,18 +36,19 @@ GPU_FN void gpu_previous()
     gpu_begin();
 }
 
-#define GPU_KERNEL_(name, threads, begin)                                                       \
+#define GPU_KERNEL_(name, threads, groups, begin)                                                       \
     enum { threads_of_##name = threads };                                                       \
     GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
-    extern "C" __global__ void __launch_bounds__(threads)                                       \
+    extern "C" __global__ void __launch_bounds__(threads, groups)                                       \
         mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \
     {                                                                                           \
         begin;                                                                                  \
         kernel_##name(&params);                                                                 \
     }                                                                                           \
     GPU_FN void kernel_##name(const mox_gpu_##name *p)
-#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, gpu_begin())
-#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, (void)0)
+#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, 1, gpu_begin())
+#define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, gpu_begin())
+#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, 1, (void)0)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)

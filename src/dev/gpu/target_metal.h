@@ -27,6 +27,7 @@ using namespace metal;
                                       uint3 gpu_group_ [[threadgroup_position_in_grid]],        \
                                       uint gpu_thread_ [[thread_index_in_threadgroup]])
 
+#define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL(name, threads)
 #define GPU_KERNEL_EARLY GPU_KERNEL
 #define gpu_previous() ((void)0)
 
