@@ -268,7 +268,12 @@ static bool four_right(const both_mat *m, const float *x, int64_t n, const both_
         want[i] = (float)(dot(m, r, x + t * cols, &mag[i]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, r)));
     }
     launch(MOX_GPU_KERNEL_matvec4, over(rows, 16), n, 1, &p);
-    return within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
+    mox_gpu_matvec4_tall tall = p;
+    tall.y = device_f32(n * (rows + 1));
+    launch(MOX_GPU_KERNEL_matvec4_tall, over(rows, 32), n, 1, &tall);
+    const bool right = within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
+    assert_int_equal(within(download_f32(tall.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7), right);
+    return right;
 }
 
 static void test_four(void **state)
@@ -369,22 +374,35 @@ static void test_rowwise(void **state)
 
 enum { FOUR_EXPERTS = 5, FOUR_K = 3, FOUR_N = 2, FOUR_DIM = 256, FOUR_WIDTH = 512 };
 
-/* shared: of the three modes. */
+/* The experts whose rows a matrix has one after the other. */
+static mox_gpu_stack stack(const both_mat *all)
+{
+    mox_gpu_mat m[FOUR_EXPERTS];
+    mox_gpu_stack s;
+    const int64_t rows = all->host.rows / FOUR_EXPERTS;
+    for (int64_t e = 0; e < FOUR_EXPERTS; e++) {
+        m[e] = all->device;
+        m[e].rows = rows;
+        m[e].w += e * rows * all->device.row_bytes;
+        m[e].scales += e * rows * all->device.scale_cols * 2;
+        m[e].biases += e * rows * all->device.scale_cols * 2;
+    }
+    assert_true(mox_gpu_stack_of(m, FOUR_EXPERTS, &s));
+    m[3] = m[4];
+    mox_gpu_stack unused;
+    assert_false(mox_gpu_stack_of(m, FOUR_EXPERTS, &unused));
+    return s;
+}
+
 static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, int64_t mode, bool swap)
 {
     static const int32_t ids[FOUR_N * FOUR_K] = {4, 0, 2, 1, 4, 3}, others[FOUR_N * FOUR_K] = {4, 0, 2, 1, 3, 4};
     const int64_t n = FOUR_N * FOUR_DIM;
-    mox_gpu_mat gates[FOUR_EXPERTS], ups[FOUR_EXPERTS], downs[FOUR_EXPERTS];
-    for (int e = 0; e < FOUR_EXPERTS; e++) {
-        gates[e] = gate[e].device;
-        ups[e] = up[e].device;
-        downs[e] = down[e].device;
-    }
     const float *w = randoms(FOUR_N * FOUR_K, 1), *h = randoms(n, 1), *shared = randoms(n, 1), *open = randoms(FOUR_N, 2);
-    const mox_gpu_moe4_gate_up g = {.gate = upload(gates, sizeof gates), .up = upload(ups, sizeof ups), .ids = upload(ids, sizeof ids),
-                                    .x = upload_f32(x, n), .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K,
+    const mox_gpu_moe4_gate_up g = {.gate = stack(gate), .up = stack(up), .ids = upload(ids, sizeof ids), .x = upload_f32(x, n),
+                                     .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K,
                                     .x_stride = FOUR_DIM};
-    const mox_gpu_moe4_combine c = {.down = upload(downs, sizeof downs), .ids = swap ? upload(others, sizeof others) : g.ids,
+    const mox_gpu_moe4_combine c = {.down = stack(down), .ids = swap ? upload(others, sizeof others) : g.ids,
                                     .w = upload_f32(w, FOUR_N * FOUR_K), .x = g.y, .h = upload_f32(h, n), .shared = upload_f32(shared, n),
                                     .gate = upload_f32(open, FOUR_N), .out = device_f32(n), .k = FOUR_K, .dim = FOUR_DIM,
                                     .width = FOUR_WIDTH, .gate_stride = 1, .mode = mode};
@@ -400,12 +418,12 @@ static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *
     for (int p = 0; p < FOUR_N * FOUR_K; p++) {
         const float *row = x + p / FOUR_K * FOUR_DIM;
         for (int r = 0; r < FOUR_WIDTH; r++) {
-            const double v = dot(&gate[ids[p]], r, row, &unused);
-            inner[r] = (float)(v / (1 + exp(-v)) * dot(&up[ids[p]], r, row, &unused));
+            const double v = dot(gate, ids[p] * FOUR_WIDTH + r, row, &unused);
+            inner[r] = (float)(v / (1 + exp(-v)) * dot(up, ids[p] * FOUR_WIDTH + r, row, &unused));
         }
         for (int r = 0; r < FOUR_DIM; r++) {
             double size;
-            sum[p / FOUR_K * FOUR_DIM + r] += (double)w[p] * dot(&down[ids[p]], r, inner, &size);
+            sum[p / FOUR_K * FOUR_DIM + r] += (double)w[p] * dot(down, ids[p] * FOUR_DIM + r, inner, &size);
             mag[p / FOUR_K * FOUR_DIM + r] += fabs((double)w[p]) * size;
         }
     }
@@ -416,15 +434,11 @@ static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *
 static void test_four_experts(void **state)
 {
     (void)state;
-    both_mat gate[FOUR_EXPERTS], up[FOUR_EXPERTS], down[FOUR_EXPERTS];
-    for (int e = 0; e < FOUR_EXPERTS; e++) {
-        gate[e] = four_mat(FOUR_WIDTH, FOUR_DIM);
-        up[e] = four_mat(FOUR_WIDTH, FOUR_DIM);
-        down[e] = four_mat(FOUR_DIM, FOUR_WIDTH);
-    }
+    const both_mat gate = four_mat(FOUR_EXPERTS * FOUR_WIDTH, FOUR_DIM), up = four_mat(FOUR_EXPERTS * FOUR_WIDTH, FOUR_DIM);
+    const both_mat down = four_mat(FOUR_EXPERTS * FOUR_DIM, FOUR_WIDTH);
     const float *x = randoms(FOUR_N * FOUR_DIM, 0.05f);
-    for (int64_t mode = MOX_GPU_SHARED_NONE; mode <= MOX_GPU_SHARED_UNSCALED; mode++) assert_true(moe_right(gate, up, down, x, mode, false));
-    assert_false(moe_right(gate, up, down, x, MOX_GPU_SHARED_NONE, true));
+    for (int64_t mode = MOX_GPU_SHARED_NONE; mode <= MOX_GPU_SHARED_UNSCALED; mode++) assert_true(moe_right(&gate, &up, &down, x, mode, false));
+    assert_false(moe_right(&gate, &up, &down, x, MOX_GPU_SHARED_NONE, true));
 }
 
 /* ---- embed, absorb ---- */

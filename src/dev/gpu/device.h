@@ -19,7 +19,8 @@
 typedef struct mox_gpu_experts {
     void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */
     int64_t n;
-    bool is_four;       /* matvec4.h can read them all */
+    bool is_four;       /* matvec4.h can read them all, as ... */
+    mox_gpu_stack gate, up, down;
     int64_t width, dim; /* of gate and up, and of down: their rows */
 } mox_gpu_experts;
 

@@ -51,6 +51,20 @@ static inline bool mox_gpu_mat_is_four(const mox_gpu_mat *m)
            m->rows > 0 && (uintptr_t)m->w % 16 == 0 && (uintptr_t)m->scales % 8 == 0 && (uintptr_t)m->biases % 8 == 0;
 }
 
+/* Are n matrices, all of which matvec4.h can read, a stack? */
+static inline bool mox_gpu_stack_of(const mox_gpu_mat *m, int64_t n, mox_gpu_stack *out)
+{
+    *out = (mox_gpu_stack){.first = m[0], .w_step = n > 1 ? (int64_t)((uintptr_t)m[1].w - (uintptr_t)m[0].w) : 0,
+                           .scale_step = n > 1 ? (int64_t)((uintptr_t)m[1].scales - (uintptr_t)m[0].scales) : 0};
+    for (int64_t i = 0; i < n; i++) {
+        const uintptr_t w = (uintptr_t)(i * out->w_step), scale = (uintptr_t)(i * out->scale_step);
+        if (!mox_gpu_mat_is_four(&m[i]) || m[i].rows != m[0].rows || m[i].cols != m[0].cols || (uintptr_t)m[i].w != (uintptr_t)m[0].w + w ||
+            (uintptr_t)m[i].scales != (uintptr_t)m[0].scales + scale || (uintptr_t)m[i].biases != (uintptr_t)m[0].biases + scale)
+            return false;
+    }
+    return true;
+}
+
 /* Can matvec_row.h read it? */
 static inline bool mox_gpu_mat_is_rowwise(const mox_gpu_mat *m)
 {

@@ -13,8 +13,8 @@
  *   GPU_KERNEL(name, threads) {}   body of a kernel; p points to its parameters, a mox_gpu_name
  *   GPU_KERNEL_EARLY(name, threads) {}   the same, but may begin before the launch in front of it has
  *                                  ended; gpu_previous() waits for that, and R7 says what may be done before
- *   GPU_KERNEL_DENSE(name, threads, groups) {}   the same as GPU_KERNEL, with so few registers that so
- *                                  many groups are on a processor of the GPU at once
+ *   GPU_KERNEL_DENSE(name, threads, groups) {}, GPU_KERNEL_EARLY_DENSE   the same, with so few registers that
+ *                                  so many groups are on a processor of the GPU at once
  *   GPU_FN type name(...)          a function that kernels call
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is

@@ -7,7 +7,7 @@
 #include "dev/gpu/attention.h"
 #include "dev/gpu/norm.h"
 
-enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = MOX_GPU_HEADS_DIM / GPU_LANES };
+enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = GAINS_MOST };
 
 /* What a lane knows of its elements before q, k and v are there. */
 typedef struct heads_factors {
@@ -18,17 +18,19 @@ GPU_TYPE(heads_factors, heads_factors);
 GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec weight, bool is_v, float pos, int32_t lane,
                          GPU_PRIVATE(heads_factors) *f)
 {
-    const int32_t half_dim = (int32_t)p->rotary_dim / 2;
+    const int32_t half_dim = (int32_t)p->rotary_dim / 2, turned = is_v ? 0 : 2 * half_dim;
+    float freq[HEADS_HELD];
+    load_gains(weight, p->offset, lane, GPU_LANES, is_v ? 0 : p->dim, f->gain);
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) {
         const int32_t i = j * GPU_LANES + lane;
-        f->gain[j] = i < p->dim && !is_v ? gain_at(weight, p->offset, i) : 1.0f;
-        f->cosine[j] = 1.0f;
-        f->sine[j] = 0.0f;
-        if (i >= 2 * half_dim || is_v) continue;
-        const float angle = pos * gpu_load(p->inv_freq, i < half_dim ? i : i - half_dim);
-        f->cosine[j] = gpu_cos(angle) * p->mscale;
-        f->sine[j] = gpu_sin(angle) * (i < half_dim ? -p->mscale : p->mscale);
+        freq[j] = i < turned ? gpu_load(p->inv_freq, i < half_dim ? i : i - half_dim) : 0.0f;
+    }
+    GPU_UNROLL
+    for (int32_t j = 0; j < HEADS_HELD; j++) {
+        const int32_t i = j * GPU_LANES + lane;
+        f->cosine[j] = i < turned ? gpu_cos(pos * freq[j]) * p->mscale : 1.0f;
+        f->sine[j] = i < turned ? gpu_sin(pos * freq[j]) * (i < half_dim ? -p->mscale : p->mscale) : 0.0f;
     }
 }
 
@@ -57,10 +59,10 @@ GPU_KERNEL_EARLY(gqa_heads, HEADS_THREADS)
     for (int32_t j = 0; j < HEADS_HELD; j++) v[j] = j * GPU_LANES + lane < p->dim ? gpu_load(from, at + j * GPU_LANES + lane) : 0.0f;
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) sum += v[j] * v[j];
-    const float normed = inverse_rms(gpu_lane_sum(sum), p->dim, p->eps), factor = is_v ? 1.0f : normed;
+    const float factor = inverse_rms(gpu_lane_sum(sum), p->dim, p->eps);
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) {
-        v[j] = v[j] * factor * f.gain[j];
+        v[j] = is_v ? v[j] : v[j] * factor * f.gain[j];
         if (j * GPU_LANES + lane < p->dim) gpu_store(mine, j * GPU_LANES + lane, v[j]);
     }
     gpu_barrier();

@@ -22,7 +22,7 @@
 #include "dev/gpu/number.h"
 
 enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_WIDES = 64,
-       FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2 };
+       FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
@@ -30,6 +30,16 @@ typedef struct four_tile {
     uint64_t scales[2], biases[2];
 } four_tile;
 GPU_TYPE(four_tile, four_tile);
+
+/* An expert of a stack. */
+GPU_FN mox_gpu_mat four_expert(mox_gpu_stack s, int64_t expert)
+{
+    mox_gpu_mat m = s.first;
+    m.w += expert * s.w_step;
+    m.scales += expert * s.scale_step;
+    m.biases += expert * s.scale_step;
+    return m;
+}
 
 /* Rows beyond the end are read as the last one. */
 GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, GPU_PRIVATE(four_tile) *t)
@@ -61,10 +71,11 @@ typedef struct four_x {
  * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
 GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int32_t lane)
 {
+    const mox_gpu_wide first = gpu_load(GPU_CAST(wide, x), 2 * lane), second = gpu_load(GPU_CAST(wide, x), 2 * lane + 1);
     float v[8], largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
-        v[i] = gpu_load(x, lane * 8 + i);
+        v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
         largest = gpu_max(largest, gpu_abs(v[i]));
         sum += v[i];
     }
@@ -142,9 +153,17 @@ GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t first, int32_t n, in
     return sum;
 }
 
-/* y[row .. row + 16) of W x + bias, by a whole group.  Each wave takes up to FOUR_HELD chunks at a time, all of
- * which are asked for before the first is used. */
-GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row,
+GPU_FN void four_finish(mox_gpu_mat w, mox_gpu_vec bias, GPU_GLOBAL(f32) *y, int64_t row, const GPU_SHARED(f32) *sums, int32_t i)
+{
+    if (row + i >= w.rows) return;
+    const float b = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row + i);
+    gpu_store(y, row + i, four_join(sums, 0, FOUR_WAVES, i) + b);
+}
+
+/* y[row .. row + 16) of W x + bias, by a whole group.  Each wave takes up to `held` chunks at a time (a constant, at
+ * most FOUR_HELD), all of which are asked for before the first is used: more of them where there are few groups, fewer
+ * where registers are what keeps groups apart. */
+GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row, int32_t held,
                          GPU_SHARED(wide) *planes, GPU_SHARED(f32) *sums, int32_t thread)
 {
     const int32_t lane = thread % GPU_LANES, wave = thread / GPU_LANES;
@@ -152,17 +171,17 @@ GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) 
     four_tile tile[FOUR_HELD];
     float sum[2], part[2];
     sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_HELD * FOUR_WAVES) {
+    for (int64_t first = 0; first < n_chunks; first += held * FOUR_WAVES) {
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) /* what is not there is never used */
-            if (first + i * FOUR_WAVES < n_chunks) four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
+            if (i < held && first + i * FOUR_WAVES < n_chunks) four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
         if (first == 0) gpu_previous();
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) {
             const int64_t chunk = first + i * FOUR_WAVES + wave;
             const bool there = chunk < n_chunks; /* the same in a wave */
             four_x of_x = {0.0f, 0.0f};
-            if (first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
+            if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
             if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_WIDES, lane);
             gpu_barrier();
             if (there) {
@@ -175,9 +194,7 @@ GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) 
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= w.rows) return;
-    const float b = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row + thread);
-    gpu_store(y, row + thread, four_join(sums, 0, FOUR_WAVES, thread) + b);
+    if (thread < 16) four_finish(w, bias, y, row, sums, thread);
 }
 
 GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
@@ -185,10 +202,47 @@ GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
     GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
     const int64_t t = gpu_group_y();
-    four_product(p->w, p->bias, p->x + t * p->x_stride, p->y + t * p->y_stride, gpu_group_x() * 16, planes, sums, gpu_thread());
+    four_product(p->w, p->bias, p->x + t * p->x_stride, p->y + t * p->y_stride, gpu_group_x() * 16, FOUR_HELD, planes, sums,
+                 gpu_thread());
 }
 
-GPU_KERNEL_EARLY(matvec4_three, FOUR_THREADS)
+/* Many rows: a wave splits its chunk of x once for two tiles of rows. */
+GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
+{
+    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_TILES * FOUR_WAVES * 16);
+    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
+    four_tile tile[FOUR_TILES];
+    float sum[2 * FOUR_TILES], part[2];
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2 * FOUR_TILES; i++) sum[i] = 0.0f;
+    for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
+        const int64_t chunk = first + wave;
+        const bool there = chunk < n_chunks; /* the same in a wave */
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_TILES; i++) four_load(p->w, row + 16 * i, least(chunk, n_chunks - 1), lane, &tile[i]);
+        if (first == 0) gpu_previous();
+        four_x x = {0.0f, 0.0f};
+        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+        gpu_barrier();
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_TILES; i++) {
+            if (!there) continue;
+            four_dots(&tile[i], planes + wave * FOUR_WIDES, x, lane, part);
+            sum[2 * i] += part[0];
+            sum[2 * i + 1] += part[1];
+        }
+        gpu_barrier();
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < FOUR_TILES; i++) four_leave(sum + 2 * i, sums + i * FOUR_WAVES * 16, wave, lane);
+    gpu_barrier();
+    if (thread < FOUR_TILES * 16)
+        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + thread / 16 * 16, sums + thread / 16 * FOUR_WAVES * 16, thread % 16);
+}
+
+GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
@@ -208,7 +262,7 @@ GPU_KERNEL_EARLY(matvec4_three, FOUR_THREADS)
         y = p->y1;
         first = second;
     }
-    four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, planes, sums, gpu_thread());
+    four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, 1, planes, sums, gpu_thread());
 }
 
 GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 3)
@@ -217,11 +271,7 @@ GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 3)
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
-    const mox_gpu_mat gate = gpu_load(p->gate, expert), other = gpu_load(p->up, expert);
-    mox_gpu_mat up = gate; /* of one shape: offsets are worked out once */
-    up.w = other.w;
-    up.scales = other.scales;
-    up.biases = other.biases;
+    const mox_gpu_mat gate = four_expert(p->gate, expert), up = four_expert(p->up, expert);
     const int64_t n_chunks = gate.cols / FOUR_CHUNK;
     float sum_gate[2], sum_up[2], y[2];
     GPU_UNROLL
@@ -271,7 +321,7 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
         for (int32_t i = 0; i < FOUR_HELD; i++) { /* the launch in front made x; what chose the experts is older */
             const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1), expert = (int32_t)job / (int32_t)per, slot = t * p->k + expert;
             weight[i] = gpu_load(p->w, slot);
-            if (first + i * FOUR_COMBINE_WAVES < n_jobs) four_load(gpu_load(p->down, gpu_load(p->ids, slot)), row, job - expert * per, lane, &tile[i]);
+            if (first + i * FOUR_COMBINE_WAVES < n_jobs) four_load(four_expert(p->down, gpu_load(p->ids, slot)), row, job - expert * per, lane, &tile[i]);
         }
         if (first == 0) gpu_previous();
         GPU_UNROLL

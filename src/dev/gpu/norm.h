@@ -8,7 +8,7 @@
 #include "dev/gpu/group.h"
 #include "dev/gpu/number.h"
 
-enum { NORM_THREADS = 256, NORM_KEPT = 8 };
+enum { NORM_THREADS = 256, NORM_KEPT = GAINS_MOST };
 
 /* Sum of squares of x[from], x[from + step] ... of a row. */
 GPU_FN float squares(const GPU_GLOBAL(f32) *x, int64_t dim, int64_t from, int64_t step)
@@ -26,13 +26,6 @@ GPU_FN float inverse_rms(float sum, int64_t dim, float eps) { return 1.0f / gpu_
 /* Numbers of a row that a thread keeps, so that one wait is enough for all of them; what a longer
  * row has beyond is read twice. */
 GPU_FN int64_t kept_at(int32_t j, int32_t thread) { return (int64_t)j * NORM_THREADS + thread; }
-
-/* The gains of the numbers kept, which are asked for before the launch in front has ended. */
-GPU_FN void load_gains(mox_gpu_vec weight, float offset, int64_t dim, int32_t thread, GPU_PRIVATE(f32) *gain)
-{
-    GPU_UNROLL
-    for (int32_t j = 0; j < NORM_KEPT; j++) gain[j] = kept_at(j, thread) < dim ? gain_at(weight, offset, kept_at(j, thread)) : 0.0f;
-}
 
 /* Stores the row: v are the numbers kept, x has the rest. */
 GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_PRIVATE(f32) *gain, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *out, int64_t dim, float factor,
@@ -54,8 +47,8 @@ GPU_KERNEL_EARLY(rms_norm, 256)
     const int32_t thread = gpu_thread();
     const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
     float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
-    load_gains(p->weight, p->offset, p->dim, thread, gain);
-    gpu_previous();
+    load_gains(p->weight, p->offset, thread, NORM_THREADS, p->dim, gain);
+    gpu_previous(); /* gains do not wait for it */
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) v[j] = kept_at(j, thread) < p->dim ? gpu_load(x, kept_at(j, thread)) : 0.0f;
     GPU_UNROLL
@@ -83,8 +76,8 @@ GPU_KERNEL_EARLY(residual_norm, 256)
     const int64_t first = gpu_group_x() * p->dim;
     const int32_t thread = gpu_thread();
     float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
-    load_gains(p->weight, p->offset, p->dim, thread, gain);
-    gpu_previous();
+    load_gains(p->weight, p->offset, thread, NORM_THREADS, p->dim, gain);
+    gpu_previous(); /* gains do not wait for it */
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) {
         const int64_t i = kept_at(j, thread);

@@ -18,7 +18,7 @@
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 128) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256) X(matvec4, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
     X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256) X(gqa_heads, 128)
 
 typedef enum mox_gpu_kernel {
@@ -56,6 +56,12 @@ typedef struct mox_gpu_mat {
     int32_t block_rows, block_cols;
 } mox_gpu_mat;
 GPU_TYPE(mat, mox_gpu_mat);
+
+/* Affine matrices of one shape, so many bytes apart; which one is asked for costs no load. */
+typedef struct mox_gpu_stack {
+    mox_gpu_mat first;
+    int64_t w_step, scale_step; /* of scales and of biases */
+} mox_gpu_stack;
 
 /* A vector of a file, at any byte address. */
 typedef struct mox_gpu_vec {
@@ -192,10 +198,11 @@ typedef struct mox_gpu_experts_gate_up {
 } mox_gpu_experts_gate_up;
 typedef mox_gpu_experts_gate_up mox_gpu_experts_down; /* down is in gate; up is not read */
 
-/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens ---- */
+/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens; x at multiples of 16 bytes ---- */
 
-/* mox_gpu_matvec of all rows, with heads = 1.  Grid (ceil(rows / 16), n). */
+/* mox_gpu_matvec of all rows, with heads = 1.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / 32), n). */
 typedef mox_gpu_matvec mox_gpu_matvec4;
+typedef mox_gpu_matvec mox_gpu_matvec4_tall;
 
 /* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]: queries, keys and values.
  * Grid (the sum of ceil(rows / 16), n). */
@@ -212,8 +219,7 @@ typedef struct mox_gpu_matvec4_three {
 /* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s]; y is [n, k, rows of gate].
  * Grid (ceil(rows / 16), n * k). */
 typedef struct mox_gpu_moe4_gate_up {
-    const GPU_GLOBAL(mat) *gate; /* by expert */
-    const GPU_GLOBAL(mat) *up;
+    mox_gpu_stack gate, up;
     const GPU_GLOBAL(i32) *ids; /* [n, k] */
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(f32) *y;
@@ -223,7 +229,7 @@ typedef struct mox_gpu_moe4_gate_up {
 /* out[t] = (h[t] + sum_s w[t, s] (down x[t, s, :])) + shared part, of experts ids[t, s]; out may be h.  ids and w
  * were made before the launch in front.  Grid (ceil(dim / 16), n). */
 typedef struct mox_gpu_moe4_combine {
-    const GPU_GLOBAL(mat) *down; /* by expert, [dim, width] */
+    mox_gpu_stack down; /* of [dim, width] */
     const GPU_GLOBAL(i32) *ids;
     const GPU_GLOBAL(f32) *w;
     const GPU_GLOBAL(f32) *x; /* [n, k, width] */

@@ -6,7 +6,7 @@
 #include "dev/gpu/device.h"
 
 /* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for. */
-enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16, ROWWISE_ROWS = 1024 };
+enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024 };
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -16,17 +16,23 @@ static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
     return MOX_OK;
 }
 
+/* Rows of x that kernels can read 16 bytes at a time? */
+static bool is_wide(const float *x, int64_t stride) { return (uintptr_t)x % 16 == 0 && stride % 4 == 0; }
+
 static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err)
 {
     MOX_TRY(mox_gpu_check_mat(&a->w, err));
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
     const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
-    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w)) {
-        MOX_GPU_LAUNCH(d, matvec4, mox_ceil_div(w.rows, FOUR_ROWS), a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows,
-                       .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && is_wide(a->x, a->x_stride)) {
+        const mox_gpu_matvec4 p = {.w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
+                                   .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
+        const bool tall = w.rows >= TALL_ROWS;
+        mox_gpu_launch(d, tall ? MOX_GPU_KERNEL_matvec4_tall : MOX_GPU_KERNEL_matvec4, mox_ceil_div(w.rows, tall ? 2 * FOUR_ROWS : FOUR_ROWS),
+                       a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
-    if (a->n <= FOUR_TOKENS && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && (uintptr_t)a->x % 16 == 0 && a->x_stride % 4 == 0) {
+    if (a->n <= FOUR_TOKENS && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
         MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
@@ -50,7 +56,7 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
         w[i] = mox_gpu_mat_of(&p->w);
         bias[i] = mox_gpu_vec_of(&p->bias);
         groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
-        fits = p->n <= FOUR_TOKENS && p->y_stride == w[i].rows && p->x == a->product[0].x && mox_gpu_mat_is_four(&w[i]);
+        fits = p->n <= FOUR_TOKENS && p->y_stride == w[i].rows && p->x == a->product[0].x && is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
     }
     if (!fits) return mox_dev_project(d, a, err);
     MOX_GPU_LAUNCH(d, matvec4_three, groups, a->product[0].n, 1, .w0 = w[0], .w1 = w[1], .w2 = w[2], .bias0 = bias[0], .bias1 = bias[1],
@@ -133,11 +139,10 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
-    const mox_gpu_mat *mats = x->memory;
-    if (!x->is_four || f->n > FOUR_TOKENS) return mox_dev_moe_finish(d, a, err);
-    MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = mats, .up = mats + x->n, .ids = f->ids,
+    if (!x->is_four || f->n > FOUR_TOKENS || !is_wide(f->x, f->dim) || !is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
+    MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = f->ids,
                    .x = f->x, .y = f->mid, .k = f->k, .x_stride = f->dim);
-    MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = mats + 2 * x->n, .ids = f->ids, .w = c->w,
+    MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = f->ids, .w = c->w,
                    .x = f->mid, .h = c->h, .shared = c->shared, .gate = c->gate, .out = c->out, .k = f->k, .dim = f->dim,
                    .width = f->width, .gate_stride = c->gate_stride, .mode = mox_gpu_shared_mode(c->mode));
     return MOX_OK;

@@ -49,6 +49,7 @@ GPU_FN void gpu_previous()
 #define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, 1, gpu_begin())
 #define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, gpu_begin())
 #define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, 1, (void)0)
+#define GPU_KERNEL_EARLY_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, (void)0)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)
@@ -59,11 +60,7 @@ GPU_FN void gpu_previous()
 #define gpu_store(p, i, v) ((void)((p)[i] = (v)))
 
 GPU_FN uint32_t gpu_bytes_u8(const uint8_t *p, int64_t at) { return p[at]; }
-GPU_FN uint32_t gpu_bytes_u16(const uint8_t *p, int64_t at)
-{
-    if ((uintptr_t)(p + at) % 2 == 0) return *(const uint16_t *)(p + at);
-    return p[at] | (uint32_t)p[at + 1] << 8;
-}
+GPU_FN uint32_t gpu_bytes_u16(const uint8_t *p, int64_t at) { return p[at] | (uint32_t)p[at + 1] << 8; }
 /* From the one or two aligned words that hold the four bytes. */
 GPU_FN uint32_t gpu_bytes_u32(const uint8_t *p, int64_t at)
 {

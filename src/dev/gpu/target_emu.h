@@ -37,6 +37,7 @@
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
 #define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false)
 #define GPU_KERNEL_DENSE(name, n_threads, n_groups) GPU_KERNEL(name, n_threads)
+#define GPU_KERNEL_EARLY_DENSE(name, n_threads, n_groups) GPU_KERNEL_EARLY(name, n_threads)
 #define GPU_KERNEL_EARLY(name, n_threads) GPU_KERNEL_(name, n_threads, true)
 #define GPU_KERNEL_(name, n_threads, is_early)                                                  \
     enum { threads_of_##name = n_threads };                                                     \

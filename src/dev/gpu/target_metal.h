@@ -29,6 +29,7 @@ using namespace metal;
 
 #define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL(name, threads)
 #define GPU_KERNEL_EARLY GPU_KERNEL
+#define GPU_KERNEL_EARLY_DENSE GPU_KERNEL_DENSE
 #define gpu_previous() ((void)0)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
