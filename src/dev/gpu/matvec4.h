@@ -21,7 +21,7 @@
 #include "dev/gpu/moe.h"
 #include "dev/gpu/number.h"
 
-enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_WIDES = 64,
+enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_BOTH_THREADS = 2 * FOUR_THREADS, FOUR_GROUPS = 4, FOUR_WIDES = 64,
        FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
@@ -265,44 +265,40 @@ GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
     four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, 1, planes, sums, gpu_thread());
 }
 
-GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 3)
+/* The first half of the waves is for gate, the second for up. */
+GPU_KERNEL_DENSE(moe4_gate_up, FOUR_BOTH_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(wide, planes, 2 * FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
-    const mox_gpu_mat gate = four_expert(p->gate, expert), up = four_expert(p->up, expert);
-    const int64_t n_chunks = gate.cols / FOUR_CHUNK;
-    float sum_gate[2], sum_up[2], y[2];
-    GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) sum_gate[h] = sum_up[h] = 0.0f;
+    const mox_gpu_mat m = four_expert(wave < FOUR_WAVES ? p->gate : p->up, expert);
+    const int64_t n_chunks = m.cols / FOUR_CHUNK;
+    const GPU_GLOBAL(f32) *x = p->x + (int32_t)pair / (int32_t)p->k * p->x_stride;
+    four_tile tile;
+    float sum[2], part[2];
+    sum[0] = sum[1] = 0.0f;
     for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int64_t chunk = first + wave;
+        const int64_t chunk = first + wave % FOUR_WAVES;
         const bool there = chunk < n_chunks; /* the same in a wave */
-        four_tile tile_gate, tile_up;
-        four_x x = {0.0f, 0.0f};
+        four_x of_x = {0.0f, 0.0f};
         if (there) {
-            four_load(gate, row, chunk, lane, &tile_gate);
-            four_load(up, row, chunk, lane, &tile_up);
-            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+            four_load(m, row, chunk, lane, &tile);
+            of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_WIDES, lane);
         }
         gpu_barrier();
         if (there) {
-            four_dots(&tile_gate, planes + wave * FOUR_WIDES, x, lane, y);
-            sum_gate[0] += y[0];
-            sum_gate[1] += y[1];
-            four_dots(&tile_up, planes + wave * FOUR_WIDES, x, lane, y);
-            sum_up[0] += y[0];
-            sum_up[1] += y[1];
+            four_dots(&tile, planes + wave * FOUR_WIDES, of_x, lane, part);
+            sum[0] += part[0];
+            sum[1] += part[1];
         }
         gpu_barrier();
     }
-    four_leave(sum_gate, sums, wave, lane);
-    four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);
+    four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= gate.rows) return;
+    if (thread >= 16 || row + thread >= m.rows) return;
     const float value = silu(four_join(sums, 0, FOUR_WAVES, thread)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, thread);
-    gpu_store(p->y, pair * gate.rows + row + thread, value);
+    gpu_store(p->y, pair * m.rows + row + thread, value);
 }
 
 /* Adds what experts make of a token's rows.  Their chunks, of all experts one after the other, are dealt out to the
