@@ -40,9 +40,10 @@ GPU_FN void decode_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s
     const mox_gpu_cache k = p->k, v = p->v;
     GPU_UNROLL
     for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        const int64_t pos = least(j + a * step, last - 1);
-        key_at[a] = cache_offset(k, s.pages, pos, kv_head) / DECODE_PART;
-        value_at[a] = cache_offset(v, s.pages, pos, kv_head) / DECODE_PART;
+        const int32_t pos = (int32_t)least(j + a * step, last - 1), len = (int32_t)k.page_len, i = pos / len;
+        const int64_t page = gpu_load(s.pages, i), at = pos - i * len;
+        key_at[a] = (page * k.page_stride + at * k.token_stride + kv_head * k.head_stride) / DECODE_PART;
+        value_at[a] = (page * v.page_stride + at * v.token_stride + kv_head * v.head_stride) / DECODE_PART;
     }
 }
 
@@ -85,6 +86,7 @@ GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
     GPU_SHARED_ARRAY(f32, sums, DECODE_THREADS * DECODE_PART); /* [streams, dim] */
     GPU_SHARED_ARRAY(f32, maxima, DECODE_STREAMS);
     GPU_SHARED_ARRAY(f32, denoms, DECODE_STREAMS);
+    GPU_SHARED_ARRAY(f32, weights, DECODE_STREAMS);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES;
     const int32_t n_lanes = (int32_t)p->dim / DECODE_PART, n_streams = DECODE_THREADS / n_lanes, stream = thread / n_lanes;
     const int64_t head = gpu_group_x(), i_span = gpu_group_y(), piece = gpu_group_z();
@@ -118,15 +120,16 @@ GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
         gpu_store(denoms, stream, st.denom);
     }
     gpu_barrier();
-    if (thread >= p->dim) return; /* no barrier follows */
     const float sink = keys.n_pieces > 1 ? -GPU_INFINITY : sink_of(p, head);
     float max = sink, sum = 0.0f;
     for (int32_t i = 0; i < n_streams; i++) max = gpu_max(max, gpu_load(maxima, i));
+    if (thread < n_streams) gpu_store(weights, thread, weight_of(gpu_load(maxima, thread), max));
+    gpu_barrier();
+    if (thread >= p->dim) return; /* no barrier follows */
     float denom = weight_of(sink, max);
     for (int32_t i = 0; i < n_streams; i++) {
-        const float weight = weight_of(gpu_load(maxima, i), max);
-        denom += weight * gpu_load(denoms, i);
-        sum += weight * gpu_load(sums, i * p->dim + thread);
+        denom += gpu_load(weights, i) * gpu_load(denoms, i);
+        sum += gpu_load(weights, i) * gpu_load(sums, i * (int32_t)p->dim + thread);
     }
     if (keys.n_pieces == 1) {
         gpu_store(p->out, out_at(p, s.row0, head) + thread, denom == 0.0f ? 0.0f : sum / denom);

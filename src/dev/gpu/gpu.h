@@ -51,6 +51,7 @@
  *
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
+ *   gpu_pack_f16(low, high)        two f16 in a word; which NaN a NaN becomes is the target's
  *
  * Rules
  *   R1  barriers and lane operations are reached by all threads of the group (of the wave), or by

@@ -21,7 +21,7 @@
 #include "dev/gpu/moe.h"
 #include "dev/gpu/number.h"
 
-enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_BOTH_THREADS = 2 * FOUR_THREADS, FOUR_GROUPS = 4, FOUR_WIDES = 64,
+enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_WIDES = 65,
        FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
@@ -46,19 +46,15 @@ GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, G
 {
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        const int64_t r = least(row + lane / 4 + 8 * h, m.rows - 1);
-        const int64_t at = r * m.row_bytes + chunk * (FOUR_CHUNK / 2) + lane % 4 * 16;
-        const int64_t scale_at = 2 * (r * m.scale_cols + chunk * FOUR_GROUPS);
+        /* Rows and bytes of a row are int32: their product is one instruction. */
+        const int32_t beyond = (int32_t)row + lane / 4 + 8 * h, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
+        const int64_t at = (int64_t)r * (int32_t)m.row_bytes + ((int32_t)chunk * (FOUR_CHUNK / 2) + lane % 4 * 16);
+        const int64_t scale_at = (int64_t)r * (2 * (int32_t)m.scale_cols) + (int32_t)chunk * (2 * FOUR_GROUPS);
         gpu_bytes_wide(m.w, at, &t->w[h][0]);
         gpu_bytes_wide(m.w, at + 64, &t->w[h][1]);
         t->scales[h] = gpu_bytes_u64(m.scales, scale_at);
         t->biases[h] = gpu_bytes_u64(m.biases, scale_at);
     }
-}
-
-GPU_FN uint32_t four_pair(float low, float high)
-{
-    return gpu_f32_to_f16(low) | (uint32_t)gpu_f32_to_f16(high) << 16;
 }
 
 /* What a wave knows of its chunk of x beside the planes. */
@@ -67,7 +63,7 @@ typedef struct four_x {
     float sum;    /* of the group that lane / 8 is in */
 } four_x;
 
-/* Splits 256 numbers into planes [2][32]: a lane takes the eight of one word of codes, whose pairs
+/* Splits 256 numbers into planes [2][32], with a zero behind them: a lane takes the eight of one word of codes, whose pairs
  * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
 GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int32_t lane)
 {
@@ -88,11 +84,13 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
         const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
-        high.w[i] = four_pair(a, b);
-        low.w[i] = four_pair(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
+        high.w[i] = gpu_pack_f16(a, b);
+        low.w[i] = gpu_pack_f16(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
     }
     gpu_store(planes, lane, high);
     gpu_store(planes, 32 + lane, low);
+    mox_gpu_wide zero = {{0u, 0u, 0u, 0u}};
+    if (lane == 0) gpu_store(planes, FOUR_ZERO, zero);
     four_x result;
     result.factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
     result.sum = sum;
@@ -116,9 +114,7 @@ GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *plan
         for (int32_t k = 0; k < 4; k++) even[k] = odd[k] = 0.0f;
         GPU_UNROLL
         for (int32_t j = 0; j < 4; j++) {
-            mox_gpu_wide b = gpu_load(planes, g % 2 * 32 + i * 16 + t * 4 + j);
-            GPU_UNROLL
-            for (int32_t k = 0; k < 4; k++) b.w[k] = mine ? b.w[k] : 0u;
+            const mox_gpu_wide b = gpu_load(planes, mine ? g % 2 * 32 + i * 16 + t * 4 + j : FOUR_ZERO);
             const uint32_t w0 = tile->w[0][i].w[j], w1 = tile->w[1][i].w[j], v0 = w0 >> 8, v1 = w1 >> 8;
             gpu_mma(even, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b.w[0], b.w[1]);
             gpu_mma(odd, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b.w[2], b.w[3]);
@@ -265,40 +261,44 @@ GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
     four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, 1, planes, sums, gpu_thread());
 }
 
-/* The first half of the waves is for gate, the second for up. */
-GPU_KERNEL_DENSE(moe4_gate_up, FOUR_BOTH_THREADS, 2)
+GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(wide, planes, 2 * FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
-    const mox_gpu_mat m = four_expert(wave < FOUR_WAVES ? p->gate : p->up, expert);
-    const int64_t n_chunks = m.cols / FOUR_CHUNK;
-    const GPU_GLOBAL(f32) *x = p->x + (int32_t)pair / (int32_t)p->k * p->x_stride;
-    four_tile tile;
-    float sum[2], part[2];
-    sum[0] = sum[1] = 0.0f;
+    const mox_gpu_mat gate = four_expert(p->gate, expert), up = four_expert(p->up, expert);
+    const int64_t n_chunks = gate.cols / FOUR_CHUNK;
+    float sum_gate[2], sum_up[2], y[2];
+    GPU_UNROLL
+    for (int32_t h = 0; h < 2; h++) sum_gate[h] = sum_up[h] = 0.0f;
     for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int64_t chunk = first + wave % FOUR_WAVES;
+        const int64_t chunk = first + wave;
         const bool there = chunk < n_chunks; /* the same in a wave */
-        four_x of_x = {0.0f, 0.0f};
+        four_tile tile_gate, tile_up;
+        four_x x = {0.0f, 0.0f};
         if (there) {
-            four_load(m, row, chunk, lane, &tile);
-            of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_WIDES, lane);
+            four_load(gate, row, chunk, lane, &tile_gate);
+            four_load(up, row, chunk, lane, &tile_up);
+            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
         }
         gpu_barrier();
         if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, of_x, lane, part);
-            sum[0] += part[0];
-            sum[1] += part[1];
+            four_dots(&tile_gate, planes + wave * FOUR_WIDES, x, lane, y);
+            sum_gate[0] += y[0];
+            sum_gate[1] += y[1];
+            four_dots(&tile_up, planes + wave * FOUR_WIDES, x, lane, y);
+            sum_up[0] += y[0];
+            sum_up[1] += y[1];
         }
         gpu_barrier();
     }
-    four_leave(sum, sums, wave, lane);
+    four_leave(sum_gate, sums, wave, lane);
+    four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= m.rows) return;
+    if (thread >= 16 || row + thread >= gate.rows) return;
     const float value = silu(four_join(sums, 0, FOUR_WAVES, thread)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, thread);
-    gpu_store(p->y, pair * m.rows + row + thread, value);
+    gpu_store(p->y, pair * gate.rows + row + thread, value);
 }
 
 /* Adds what experts make of a token's rows.  Their chunks, of all experts one after the other, are dealt out to the

@@ -18,7 +18,7 @@
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 128) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256) X(moe4_gate_up, 512)             \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
     X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256) X(gqa_heads, 128)
 
 typedef enum mox_gpu_kernel {
@@ -293,7 +293,7 @@ typedef struct mox_gpu_attention {
 typedef mox_gpu_attention mox_gpu_attention_merge;
 
 /* decode.h: the same for spans of one row; others are left out.  Caches of f16 at multiples of 16 bytes, strides of 8
- * elements; dim = v_dim = 64, 128 or 256, dim2 = 0.  Grid (heads, n_spans, n_pieces), 256 threads. */
+ * elements; dim = v_dim = 64, 128 or 256, dim2 = 0, page_len the same in both.  Grid (heads, n_spans, n_pieces), 256 threads. */
 typedef mox_gpu_attention mox_gpu_attention_decode;
 
 /* heads.h: what lies between products and attention.  Heads of q and k are normed with q_weight and k_weight and

@@ -78,7 +78,8 @@ static bool is_wide_f16(const mox_cache *c)
 
 static bool is_decode(const mox_attention_args *a)
 {
-    bool single = a->dim == a->v_dim && (a->dim == 64 || a->dim == 128 || a->dim == 256) && is_wide_f16(&a->k) && is_wide_f16(&a->v);
+    bool single = a->dim == a->v_dim && (a->dim == 64 || a->dim == 128 || a->dim == 256) && is_wide_f16(&a->k) && is_wide_f16(&a->v) &&
+                  a->k.page_len == a->v.page_len;
     for (int64_t i = 0; i < a->n_spans; i++) single &= a->spans[i].n == 1;
     return single;
 }

@@ -127,4 +127,11 @@ GPU_FN float gpu_f16_to_f32(uint32_t bits) { return __half2float(__ushort_as_hal
 /* The hardware has a NaN of its own. */
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return v != v ? (uint16_t)(__float_as_uint(v) >> 16 & 0x8000u | 0x7E00u) : __half_as_ushort(__float2half_rn(v)); }
 
+GPU_FN uint32_t gpu_pack_f16(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+
 #endif

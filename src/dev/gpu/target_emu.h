@@ -106,4 +106,6 @@ GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return mox_f16_to_f32((uint16_t)bits); }
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return mox_f32_to_f16(v); }
 
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return mox_f32_to_f16(low) | (uint32_t)mox_f32_to_f16(high) << 16; }
+
 #endif

@@ -81,4 +81,6 @@ GPU_FN uint32_t gpu_f32_bits(float v) { return as_type<uint>(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return (float)as_type<half>((ushort)bits); }
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return as_type<ushort>((half)v); }
 
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return as_type<uint>(half2((half)low, (half)high)); }
+
 #endif
