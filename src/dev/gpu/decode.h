@@ -34,8 +34,8 @@ GPU_FN float decode_dot(const GPU_PRIVATE(f32) *q, mox_gpu_wide key, int32_t n_l
 }
 
 /* Where DECODE_AHEAD keys from j on, `step` apart, and their values are; beyond the end the last one's. */
-GPU_FN void decode_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s, int64_t kv_head, int64_t j, int64_t step, int64_t last,
-                        GPU_PRIVATE(i64) *key_at, GPU_PRIVATE(i64) *value_at)
+GPU_FN void decode_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s, int64_t kv_head, int64_t j, int64_t step,
+                        int64_t last, GPU_PRIVATE(i64) *key_at, GPU_PRIVATE(i64) *value_at)
 {
     const mox_gpu_cache k = p->k, v = p->v;
     GPU_UNROLL
@@ -48,9 +48,9 @@ GPU_FN void decode_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s
 }
 
 /* Those keys; what is not before last has no weight. */
-GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_PRIVATE(i64) *key_at, const GPU_PRIVATE(i64) *value_at,
-                        int64_t j, int64_t step, int64_t last, const GPU_PRIVATE(f32) *q, int32_t n_lanes, int32_t lane,
-                        GPU_PRIVATE(decode_state) *st)
+GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_PRIVATE(i64) *key_at,
+                        const GPU_PRIVATE(i64) *value_at, int64_t j, int64_t step, int64_t last, const GPU_PRIVATE(f32) *q,
+                        int32_t n_lanes, int32_t lane, GPU_PRIVATE(decode_state) *st)
 {
     const mox_gpu_cache k = p->k, v = p->v;
     mox_gpu_wide key[DECODE_AHEAD], value[DECODE_AHEAD];

@@ -87,7 +87,8 @@ mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
 
 static inline int64_t mox_gpu_shared_mode(mox_shared_mode mode)
 {
-    return mode == MOX_SHARED_GATED ? MOX_GPU_SHARED_GATED : mode == MOX_SHARED_UNSCALED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_NONE;
+    if (mode == MOX_SHARED_GATED) return MOX_GPU_SHARED_GATED;
+    return mode == MOX_SHARED_UNSCALED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_NONE;
 }
 
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */

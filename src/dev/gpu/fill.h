@@ -58,8 +58,9 @@ static inline bool mox_gpu_stack_of(const mox_gpu_mat *m, int64_t n, mox_gpu_sta
                            .scale_step = n > 1 ? (int64_t)((uintptr_t)m[1].scales - (uintptr_t)m[0].scales) : 0};
     for (int64_t i = 0; i < n; i++) {
         const uintptr_t w = (uintptr_t)(i * out->w_step), scale = (uintptr_t)(i * out->scale_step);
-        if (!mox_gpu_mat_is_four(&m[i]) || m[i].rows != m[0].rows || m[i].cols != m[0].cols || (uintptr_t)m[i].w != (uintptr_t)m[0].w + w ||
-            (uintptr_t)m[i].scales != (uintptr_t)m[0].scales + scale || (uintptr_t)m[i].biases != (uintptr_t)m[0].biases + scale)
+        if (!mox_gpu_mat_is_four(&m[i]) || m[i].rows != m[0].rows || m[i].cols != m[0].cols) return false;
+        if ((uintptr_t)m[i].w != (uintptr_t)m[0].w + w || (uintptr_t)m[i].scales != (uintptr_t)m[0].scales + scale ||
+            (uintptr_t)m[i].biases != (uintptr_t)m[0].biases + scale)
             return false;
     }
     return true;

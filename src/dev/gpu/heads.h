@@ -35,13 +35,18 @@ GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec w
 }
 
 /* The element that i is turned with; itself where it is not turned. */
-GPU_FN int32_t partner_of(int32_t i, int32_t half_dim) { return i >= 2 * half_dim ? i : i < half_dim ? i + half_dim : i - half_dim; }
+GPU_FN int32_t partner_of(int32_t i, int32_t half_dim)
+{
+    if (i >= 2 * half_dim) return i;
+    return i < half_dim ? i + half_dim : i - half_dim;
+}
 
 GPU_KERNEL_EARLY(gqa_heads, HEADS_THREADS)
 {
     GPU_SHARED_ARRAY(f32, rows, HEADS_WAVES * MOX_GPU_HEADS_DIM);
-    const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES, heads = (int32_t)p->heads, kv_heads = (int32_t)p->kv_heads;
-    const int32_t asked = (int32_t)gpu_group_x() * HEADS_WAVES + wave, n_heads = heads + 2 * kv_heads, x = asked < n_heads ? asked : n_heads - 1;
+    const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES;
+    const int32_t heads = (int32_t)p->heads, kv_heads = (int32_t)p->kv_heads, n_heads = heads + 2 * kv_heads;
+    const int32_t asked = (int32_t)gpu_group_x() * HEADS_WAVES + wave, x = asked < n_heads ? asked : n_heads - 1;
     const bool is_q = x < heads, is_v = x >= heads + kv_heads;
     int64_t i_row;
     const mox_gpu_span s = gpu_load(p->spans, span_of_row(p->spans, gpu_group_y(), &i_row));
@@ -56,7 +61,8 @@ GPU_KERNEL_EARLY(gqa_heads, HEADS_THREADS)
     GPU_SHARED(f32) *mine = rows + wave * MOX_GPU_HEADS_DIM;
     float v[HEADS_HELD], sum = 0.0f;
     GPU_UNROLL
-    for (int32_t j = 0; j < HEADS_HELD; j++) v[j] = j * GPU_LANES + lane < p->dim ? gpu_load(from, at + j * GPU_LANES + lane) : 0.0f;
+    for (int32_t j = 0; j < HEADS_HELD; j++)
+        v[j] = j * GPU_LANES + lane < p->dim ? gpu_load(from, at + j * GPU_LANES + lane) : 0.0f;
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) sum += v[j] * v[j];
     const float factor = inverse_rms(gpu_lane_sum(sum), p->dim, p->eps);

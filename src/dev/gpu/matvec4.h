@@ -170,7 +170,8 @@ GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) 
     for (int64_t first = 0; first < n_chunks; first += held * FOUR_WAVES) {
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) /* what is not there is never used */
-            if (i < held && first + i * FOUR_WAVES < n_chunks) four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
+            if (i < held && first + i * FOUR_WAVES < n_chunks)
+                four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
         if (first == 0) gpu_previous();
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) {
@@ -235,7 +236,8 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
     for (int32_t i = 0; i < FOUR_TILES; i++) four_leave(sum + 2 * i, sums + i * FOUR_WAVES * 16, wave, lane);
     gpu_barrier();
     if (thread < FOUR_TILES * 16)
-        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + thread / 16 * 16, sums + thread / 16 * FOUR_WAVES * 16, thread % 16);
+        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + thread / 16 * 16, sums + thread / 16 * FOUR_WAVES * 16,
+                    thread % 16);
 }
 
 GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
@@ -308,16 +310,19 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
     GPU_SHARED_ARRAY(wide, planes, FOUR_COMBINE_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), per = p->width / FOUR_CHUNK, n_jobs = p->k * per; /* fewer than 2^31 */
+    const int64_t row = gpu_group_x() * 16, t = gpu_group_y();
+    const int64_t per = p->width / FOUR_CHUNK, n_jobs = p->k * per; /* fewer than 2^31 */
     four_tile tile[FOUR_HELD];
     float weight[FOUR_HELD], sum[2], part[2];
     sum[0] = sum[1] = 0.0f;
     for (int64_t first = 0; first < n_jobs; first += FOUR_HELD * FOUR_COMBINE_WAVES) {
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) { /* the launch in front made x; what chose the experts is older */
-            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1), expert = (int32_t)job / (int32_t)per, slot = t * p->k + expert;
+            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1);
+            const int64_t chosen = (int32_t)job / (int32_t)per, slot = t * p->k + chosen;
             weight[i] = gpu_load(p->w, slot);
-            if (first + i * FOUR_COMBINE_WAVES < n_jobs) four_load(four_expert(p->down, gpu_load(p->ids, slot)), row, job - expert * per, lane, &tile[i]);
+            if (first + i * FOUR_COMBINE_WAVES < n_jobs)
+                four_load(four_expert(p->down, gpu_load(p->ids, slot)), row, job - chosen * per, lane, &tile[i]);
         }
         if (first == 0) gpu_previous();
         GPU_UNROLL

@@ -28,8 +28,8 @@ GPU_FN float inverse_rms(float sum, int64_t dim, float eps) { return 1.0f / gpu_
 GPU_FN int64_t kept_at(int32_t j, int32_t thread) { return (int64_t)j * NORM_THREADS + thread; }
 
 /* Stores the row: v are the numbers kept, x has the rest. */
-GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_PRIVATE(f32) *gain, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *out, int64_t dim, float factor,
-                         mox_gpu_vec weight, float offset, int32_t thread)
+GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_PRIVATE(f32) *gain, const GPU_GLOBAL(f32) *x,
+                         GPU_GLOBAL(f32) *out, int64_t dim, float factor, mox_gpu_vec weight, float offset, int32_t thread)
 {
     GPU_UNROLL
     for (int32_t j = 0; j < NORM_KEPT; j++) {
