@@ -17,7 +17,7 @@
     X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)   \
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
-    X(gdn_recurrent, 128) X(router_topk, 128) X(router_sigmoid, 32) X(moe_bucket, 256)           \
+    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 32) X(moe_bucket, 256)           \
     X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
     X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256) X(gqa_heads, 128)
 
@@ -382,7 +382,7 @@ typedef struct mox_gpu_gdn_recurrent {
 /* ---- router.h ---- */
 
 /* The k largest of softmax(logits), best first, ties to the smaller index.  At most
- * MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 128 threads. */
+ * MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 512 threads. */
 enum { MOX_GPU_ROUTER_EXPERTS = 2048 };
 typedef struct mox_gpu_router_topk {
     const GPU_GLOBAL(f32) *logits;

@@ -1,7 +1,7 @@
 /* dev/gpu/router.h -- which experts a token goes to.
  *
  * Experts are in the order (larger value, then smaller index).  Softmax never changes an order, so
- * values are compared before it.  Of softmax a thread counts who comes before its expert: that is
+ * values are compared before it.  Of softmax threads count who comes before their expert: that is
  * the expert's rank, and no choice waits for another.
  *
  * With groups a wave finds the best expert after a given one, without marking what was taken: what
@@ -12,7 +12,7 @@
 #include "dev/gpu/group.h"
 #include "dev/gpu/number.h"
 
-enum { ROUTER_THREADS = 128 };
+enum { ROUTER_THREADS = 512, ROUTER_SHARE = 4 }; /* so many threads share a rank */
 
 /* NaN counts as -inf. */
 GPU_FN float comparable(float v) { return gpu_isnan(v) ? -GPU_INFINITY : v; }
@@ -45,12 +45,13 @@ GPU_FN float above(float v, float max)
     return gpu_exp(v - max);
 }
 
-/* How many come before value number x. */
-GPU_FN int32_t rank_of(const GPU_SHARED(f32) *values, int32_t n, int32_t x)
+/* How many come before value number x, of every ROUTER_SHAREth from `first` on. */
+GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t first)
 {
     const float v = gpu_load(values, x);
     int32_t before = 0;
-    for (int32_t other = 0; other < n; other++) before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
+    for (int32_t other = first; other < n; other += ROUTER_SHARE)
+        before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
     return before;
 }
 
@@ -76,9 +77,13 @@ GPU_KERNEL(router_topk, ROUTER_THREADS)
         }
         return;
     }
-    for (int32_t x = thread; x < n; x += ROUTER_THREADS) {
-        const int32_t rank = rank_of(values, n, x);
+    for (int32_t first = 0; first < n; first += ROUTER_THREADS / ROUTER_SHARE) {
+        const int32_t asked = first + thread / ROUTER_SHARE, x = asked < n ? asked : n - 1, lane = thread % GPU_LANES;
+        int32_t rank = rank_part(values, n, x, thread % ROUTER_SHARE);
+        GPU_UNROLL
+        for (int32_t m = 1; m < ROUTER_SHARE; m *= 2) rank += gpu_shuffle_i32(rank, lane ^ m);
         const float weight = above(gpu_load(values, x), max);
+        if (asked >= n || thread % ROUTER_SHARE != 0) continue;
         sum += weight;
         if (rank >= p->k) continue;
         gpu_store(chosen, rank, weight);
