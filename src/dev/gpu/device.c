@@ -130,13 +130,12 @@ static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert 
     mox_gpu_mat *mats = mox_alloc_array(3 * (size_t)n, sizeof *mats);
     mox_status status = mats ? gpu_alloc(d, bytes, &x->memory, err) : mox_fail_memory(err, (size_t)bytes, "a table of experts");
     if (status == MOX_OK) {
-        x->is_four = true;
         for (int64_t i = 0; i < n; i++) {
             mats[i] = mox_gpu_mat_of(&e[i].gate);
             mats[n + i] = mox_gpu_mat_of(&e[i].up);
             mats[2 * n + i] = mox_gpu_mat_of(&e[i].down);
-            for (int64_t m = i; m < 3 * n; m += n) x->is_four = x->is_four && mox_gpu_mat_is_four(&mats[m]);
         }
+        x->is_four = mox_gpu_stack_of(mats, n, &x->gate) && mox_gpu_stack_of(mats + n, n, &x->up) && mox_gpu_stack_of(mats + 2 * n, n, &x->down);
         gpu_upload(d, x->memory, mats, bytes);
         x->n = n;
         x->width = e[0].gate.rows;

@@ -19,7 +19,8 @@
 typedef struct mox_gpu_experts {
     void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */
     int64_t n;
-    bool is_four;       /* matvec4.h can read them all */
+    bool is_four;       /* matvec4.h can read them all, as ... */
+    mox_gpu_stack gate, up, down;
     int64_t width, dim; /* of gate and up, and of down: their rows */
 } mox_gpu_experts;
 
@@ -83,6 +84,12 @@ mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float
 /* NULL is fine; MOX_E_UNSUPPORTED for what kernels do not read. */
 mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
+
+static inline int64_t mox_gpu_shared_mode(mox_shared_mode mode)
+{
+    if (mode == MOX_SHARED_GATED) return MOX_GPU_SHARED_GATED;
+    return mode == MOX_SHARED_UNSCALED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_NONE;
+}
 
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);

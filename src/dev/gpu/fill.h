@@ -51,6 +51,29 @@ static inline bool mox_gpu_mat_is_four(const mox_gpu_mat *m)
            m->rows > 0 && (uintptr_t)m->w % 16 == 0 && (uintptr_t)m->scales % 8 == 0 && (uintptr_t)m->biases % 8 == 0;
 }
 
+/* Are n matrices, all of which matvec4.h can read, a stack? */
+static inline bool mox_gpu_stack_of(const mox_gpu_mat *m, int64_t n, mox_gpu_stack *out)
+{
+    *out = (mox_gpu_stack){.first = m[0], .w_step = n > 1 ? (int64_t)((uintptr_t)m[1].w - (uintptr_t)m[0].w) : 0,
+                           .scale_step = n > 1 ? (int64_t)((uintptr_t)m[1].scales - (uintptr_t)m[0].scales) : 0};
+    for (int64_t i = 0; i < n; i++) {
+        const uintptr_t w = (uintptr_t)(i * out->w_step), scale = (uintptr_t)(i * out->scale_step);
+        if (!mox_gpu_mat_is_four(&m[i]) || m[i].rows != m[0].rows || m[i].cols != m[0].cols) return false;
+        if ((uintptr_t)m[i].w != (uintptr_t)m[0].w + w || (uintptr_t)m[i].scales != (uintptr_t)m[0].scales + scale ||
+            (uintptr_t)m[i].biases != (uintptr_t)m[0].biases + scale)
+            return false;
+    }
+    return true;
+}
+
+/* Can matvec_row.h read it? */
+static inline bool mox_gpu_mat_is_rowwise(const mox_gpu_mat *m)
+{
+    if (m->cols == 0 || m->cols % 8 != 0) return false;
+    if (m->kind == MOX_GPU_AFFINE) return m->bits == 8 && (uintptr_t)m->w % 8 == 0;
+    return (m->kind == MOX_GPU_BF16 || m->kind == MOX_GPU_F16) && (uintptr_t)m->w % 16 == 0;
+}
+
 static inline mox_gpu_vec mox_gpu_vec_of(const mox_vec *v)
 {
     return (mox_gpu_vec){.data = v->data, .type = mox_gpu_type_of(v->type)};

@@ -13,6 +13,8 @@
  *   GPU_KERNEL(name, threads) {}   body of a kernel; p points to its parameters, a mox_gpu_name
  *   GPU_KERNEL_EARLY(name, threads) {}   the same, but may begin before the launch in front of it has
  *                                  ended; gpu_previous() waits for that, and R7 says what may be done before
+ *   GPU_KERNEL_DENSE(name, threads, groups) {}, GPU_KERNEL_EARLY_DENSE   the same, with so few registers that
+ *                                  so many groups are on a processor of the GPU at once
  *   GPU_FN type name(...)          a function that kernels call
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is
@@ -49,6 +51,7 @@
  *
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
+ *   gpu_pack_f16(low, high)        two f16 in a word; which NaN a NaN becomes is the target's
  *
  * Rules
  *   R1  barriers and lane operations are reached by all threads of the group (of the wave), or by

@@ -3,10 +3,13 @@
 #define MOX_DEV_GPU_KERNELS_H
 
 #include "dev/gpu/attention.h"
+#include "dev/gpu/decode.h"
 #include "dev/gpu/deltanet.h"
 #include "dev/gpu/embed.h"
 #include "dev/gpu/gateup.h"
+#include "dev/gpu/heads.h"
 #include "dev/gpu/matvec.h"
+#include "dev/gpu/matvec_row.h"
 #include "dev/gpu/matvec4.h"
 #include "dev/gpu/mla.h"
 #include "dev/gpu/moe.h"

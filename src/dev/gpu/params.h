@@ -17,8 +17,9 @@
     X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)   \
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
-    X(gdn_recurrent, 128) X(router_topk, 32) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256) X(matvec4, 256) X(moe4_gate_up, 256) X(moe4_down, 128)
+    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 32) X(moe_bucket, 256)           \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
+    X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256) X(gqa_heads, 128)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -55,6 +56,12 @@ typedef struct mox_gpu_mat {
     int32_t block_rows, block_cols;
 } mox_gpu_mat;
 GPU_TYPE(mat, mox_gpu_mat);
+
+/* Affine matrices of one shape, so many bytes apart; which one is asked for costs no load. */
+typedef struct mox_gpu_stack {
+    mox_gpu_mat first;
+    int64_t w_step, scale_step; /* of scales and of biases */
+} mox_gpu_stack;
 
 /* A vector of a file, at any byte address. */
 typedef struct mox_gpu_vec {
@@ -191,30 +198,53 @@ typedef struct mox_gpu_experts_gate_up {
 } mox_gpu_experts_gate_up;
 typedef mox_gpu_experts_gate_up mox_gpu_experts_down; /* down is in gate; up is not read */
 
-/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens ---- */
+/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens; x at multiples of 16 bytes ---- */
 
-/* mox_gpu_matvec with heads = 1.  Grid (ceil(rows / 16), n). */
+/* mox_gpu_matvec of all rows, with heads = 1.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / 32), n). */
 typedef mox_gpu_matvec mox_gpu_matvec4;
+typedef mox_gpu_matvec mox_gpu_matvec4_tall;
+
+/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]: queries, keys and values.
+ * Grid (the sum of ceil(rows / 16), n). */
+typedef struct mox_gpu_matvec4_three {
+    mox_gpu_mat w0, w1, w2;
+    mox_gpu_vec bias0, bias1, bias2;
+    GPU_GLOBAL(f32) *y0;
+    GPU_GLOBAL(f32) *y1;
+    GPU_GLOBAL(f32) *y2;
+    const GPU_GLOBAL(f32) *x;
+    int64_t x_stride;
+} mox_gpu_matvec4_three;
 
 /* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s]; y is [n, k, rows of gate].
  * Grid (ceil(rows / 16), n * k). */
 typedef struct mox_gpu_moe4_gate_up {
-    const GPU_GLOBAL(mat) *gate; /* by expert */
-    const GPU_GLOBAL(mat) *up;
+    mox_gpu_stack gate, up;
     const GPU_GLOBAL(i32) *ids; /* [n, k] */
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(f32) *y;
     int64_t k, x_stride;
 } mox_gpu_moe4_gate_up;
 
-/* y[t, s, :] = down x[t, s, :] of expert ids[t, s], which were made before the launch in front.
- * Grid (ceil(rows / 16), n * k). */
-typedef struct mox_gpu_moe4_down {
-    const GPU_GLOBAL(mat) *down; /* by expert */
+/* out[t] = (h[t] + sum_s w[t, s] (down x[t, s, :])) + shared part, of experts ids[t, s]; out may be h.  ids and w
+ * were made before the launch in front.  Grid (ceil(dim / 16), n). */
+typedef struct mox_gpu_moe4_combine {
+    mox_gpu_stack down; /* of [dim, width] */
     const GPU_GLOBAL(i32) *ids;
-    const GPU_GLOBAL(f32) *x; /* [n, k, columns of down] */
-    GPU_GLOBAL(f32) *y;       /* [n, k, rows of down] */
-} mox_gpu_moe4_down;
+    const GPU_GLOBAL(f32) *w;
+    const GPU_GLOBAL(f32) *x; /* [n, k, width] */
+    const GPU_GLOBAL(f32) *h; /* [n, dim] */
+    const GPU_GLOBAL(f32) *shared;
+    const GPU_GLOBAL(f32) *gate;
+    GPU_GLOBAL(f32) *out;
+    int64_t k, dim, width, gate_stride, mode; /* MOX_GPU_SHARED_ */
+} mox_gpu_moe4_combine;
+
+/* ---- matvec_row.h ---- */
+
+/* mox_gpu_matvec of all rows, with heads = 1, of what fill.h's mox_gpu_mat_is_rowwise says yes to; x
+ * at a multiple of 16 bytes, x_stride of 4.  Grid (rows, n). */
+typedef mox_gpu_matvec mox_gpu_matvec_row;
 
 /* ---- embed.h ---- */
 
@@ -261,6 +291,29 @@ typedef struct mox_gpu_attention {
     int32_t causal;
 } mox_gpu_attention;
 typedef mox_gpu_attention mox_gpu_attention_merge;
+
+/* decode.h: the same for spans of one row; others are left out.  Caches of f16 at multiples of 16 bytes, strides of 8
+ * elements; dim = v_dim = 64, 128 or 256, dim2 = 0, page_len the same in both.  Grid (heads, n_spans, n_pieces), 256 threads. */
+typedef mox_gpu_attention mox_gpu_attention_decode;
+
+/* heads.h: what lies between products and attention.  Heads of q and k are normed with q_weight and k_weight and
+ * turned; q stays where it is, k and v go to the caches at the spans' positions.  All are [rows, heads, dim]
+ * without gaps; caches of f32 or f16; dim <= MOX_GPU_HEADS_DIM, rotary_dim <= dim, halves are paired.
+ * A wave per head: grid (ceil((heads + 2 kv_heads) / 4), rows of all spans), 128 threads. */
+enum { MOX_GPU_HEADS_DIM = 256 };
+typedef struct mox_gpu_gqa_heads {
+    GPU_GLOBAL(f32) *q;
+    const GPU_GLOBAL(f32) *k;
+    const GPU_GLOBAL(f32) *v;
+    const GPU_GLOBAL(f32) *inv_freq;
+    const GPU_GLOBAL(i32) *pos; /* by row */
+    const GPU_GLOBAL(span) *spans;
+    mox_gpu_cache k_cache, v_cache;
+    mox_gpu_vec q_weight, k_weight;
+    int64_t heads, kv_heads, dim, rotary_dim;
+    float offset, eps, mscale;
+    int32_t unused;
+} mox_gpu_gqa_heads;
 
 /* ---- mla.h ---- */
 
@@ -326,9 +379,11 @@ typedef struct mox_gpu_gdn_recurrent {
     int64_t n, k_heads, v_heads, k_dim, v_dim, q_stride, k_stride, v_stride;
 } mox_gpu_gdn_recurrent;
 
-/* ---- router.h: a wave per token ---- */
+/* ---- router.h ---- */
 
-/* The k largest of softmax(logits), best first, ties to the smaller index.  Grid n, 32 threads. */
+/* The k largest of softmax(logits), best first, ties to the smaller index.  At most
+ * MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 512 threads. */
+enum { MOX_GPU_ROUTER_EXPERTS = 2048 };
 typedef struct mox_gpu_router_topk {
     const GPU_GLOBAL(f32) *logits;
     GPU_GLOBAL(i32) *ids;
@@ -336,8 +391,7 @@ typedef struct mox_gpu_router_topk {
     int64_t n_experts, k, renormalize;
 } mox_gpu_router_topk;
 
-/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 32 threads. */
-enum { MOX_GPU_ROUTER_EXPERTS = 2048 };
+/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  A wave per token: grid n, 32 threads. */
 typedef struct mox_gpu_router_sigmoid {
     const GPU_GLOBAL(f32) *logits;
     GPU_GLOBAL(i32) *ids;

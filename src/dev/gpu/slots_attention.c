@@ -2,7 +2,7 @@
  * in front of it.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, APPEND_WAVES = 4 };
+enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4 };
 
 static void split(mox_dev *d, const float *src, float *dst, int64_t n, int64_t heads, int64_t dim, int64_t src_head, int64_t dst_head)
 {
@@ -37,11 +37,51 @@ static mox_status slot_kv_append(mox_dev *d, const mox_kv_append_args *a, mox_er
     return MOX_OK;
 }
 
+/* [n, heads, dim] without gaps? */
+static bool is_dense(int64_t stride, int64_t head_stride, int64_t heads, int64_t dim) { return head_stride == dim && stride == heads * dim; }
+
+static mox_status slot_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *err)
+{
+    const mox_rms_norm_args *qn = &a->q_norm, *kn = &a->k_norm;
+    const mox_rope_args *r = &a->q_rope;
+    const int64_t heads = qn->heads, kv_heads = kn->heads, dim = qn->dim, rows = mox_gpu_rows(a->k_append.spans, a->k_append.n_spans);
+    const bool fits = dim <= MOX_GPU_HEADS_DIM && r->pairing == MOX_ROPE_HALF && r->pos_stride == 1 && r->rotary_dim <= dim &&
+                      a->k_append.cache.type != MOX_DT_I8 && a->v_append.cache.type != MOX_DT_I8 && rows == qn->n &&
+                      is_dense(qn->x_stride, qn->x_head_stride, heads, dim) && is_dense(kn->x_stride, kn->x_head_stride, kv_heads, dim) &&
+                      is_dense(a->v_append.stride, a->v_append.head_stride, kv_heads, dim);
+    if (!fits) return mox_dev_gqa_heads(d, a, err);
+    const float *inv_freq;
+    MOX_TRY(mox_gpu_check_vec(&qn->weight, err));
+    MOX_TRY(mox_gpu_check_vec(&kn->weight, err));
+    MOX_TRY(mox_gpu_find_known(d, r->inv_freq, r->rotary_dim / 2, &inv_freq, err));
+    MOX_GPU_LAUNCH(d, gqa_heads, mox_ceil_div(heads + 2 * kv_heads, HEADS_WAVES), rows, 1, .q = r->x, .k = a->k_append.src,
+                   .v = a->v_append.src, .inv_freq = inv_freq, .pos = r->pos,
+                   .spans = mox_gpu_spans(d, a->k_append.spans, a->k_append.n_spans), .k_cache = mox_gpu_cache_of(&a->k_append.cache),
+                   .v_cache = mox_gpu_cache_of(&a->v_append.cache), .q_weight = mox_gpu_vec_of(&qn->weight),
+                   .k_weight = mox_gpu_vec_of(&kn->weight), .heads = heads, .kv_heads = kv_heads, .dim = dim,
+                   .rotary_dim = r->rotary_dim, .offset = qn->offset, .eps = qn->eps, .mscale = r->mscale);
+    return MOX_OK;
+}
+
 static mox_status check_dims(mox_dev *d, int64_t dim, int64_t v_dim, mox_err *err)
 {
     if (dim <= MOX_GPU_ATTENTION_DIM && v_dim <= MOX_GPU_ATTENTION_DIM) return MOX_OK;
     return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: heads of attention have at most %d elements, not %lld", d->name,
                     MOX_GPU_ATTENTION_DIM, (long long)mox_max_i64(dim, v_dim));
+}
+
+/* decode.h reads it: 16 bytes are 8 elements. */
+static bool is_wide_f16(const mox_cache *c)
+{
+    return c->type == MOX_DT_F16 && (uintptr_t)c->data % 16 == 0 && c->page_stride % 8 == 0 && c->token_stride % 8 == 0 && c->head_stride % 8 == 0;
+}
+
+static bool is_decode(const mox_attention_args *a)
+{
+    bool single = a->dim == a->v_dim && (a->dim == 64 || a->dim == 128 || a->dim == 256) && is_wide_f16(&a->k) && is_wide_f16(&a->v) &&
+                  a->k.page_len == a->v.page_len;
+    for (int64_t i = 0; i < a->n_spans; i++) single &= a->spans[i].n == 1;
+    return single;
 }
 
 static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_err *err)
@@ -58,7 +98,8 @@ static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_er
                                  .dim = a->dim, .v_dim = a->v_dim, .q_stride = a->q_stride, .q_head_stride = a->q_head_stride,
                                  .out_stride = a->out_stride, .out_head_stride = a->out_head_stride, .window = a->window,
                                  .n_pieces = cut ? MOX_GPU_PIECES : 1, .scale = a->scale, .causal = a->causal};
-    mox_gpu_launch(d, MOX_GPU_KERNEL_attention, a->heads, mox_gpu_rows(a->spans, a->n_spans), p.n_pieces, &p, sizeof p);
+    mox_gpu_launch(d, is_decode(a) ? MOX_GPU_KERNEL_attention_decode : MOX_GPU_KERNEL_attention, a->heads,
+                   mox_gpu_rows(a->spans, a->n_spans), p.n_pieces, &p, sizeof p);
     if (cut) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_merge, a->heads, a->n_spans, 1, &p, sizeof p);
     return MOX_OK;
 }
@@ -80,6 +121,7 @@ void mox_gpu_fill_attention(mox_dev_ops *ops)
     ops->split_q_gate = slot_split_q_gate;
     ops->mla_split = slot_mla_split;
     ops->kv_append = slot_kv_append;
+    ops->gqa_heads = slot_gqa_heads;
     ops->attention = slot_attention;
     ops->mla_attention = slot_mla_attention;
 }

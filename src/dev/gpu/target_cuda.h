@@ -36,18 +36,20 @@ GPU_FN void gpu_previous()
     gpu_begin();
 }
 
-#define GPU_KERNEL_(name, threads, begin)                                                       \
+#define GPU_KERNEL_(name, threads, groups, begin)                                                       \
     enum { threads_of_##name = threads };                                                       \
     GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
-    extern "C" __global__ void __launch_bounds__(threads)                                       \
+    extern "C" __global__ void __launch_bounds__(threads, groups)                                       \
         mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \
     {                                                                                           \
         begin;                                                                                  \
         kernel_##name(&params);                                                                 \
     }                                                                                           \
     GPU_FN void kernel_##name(const mox_gpu_##name *p)
-#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, gpu_begin())
-#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, (void)0)
+#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, 1, gpu_begin())
+#define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, gpu_begin())
+#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, 1, (void)0)
+#define GPU_KERNEL_EARLY_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, (void)0)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)
@@ -116,5 +118,12 @@ GPU_FN uint32_t gpu_f32_bits(float v) { return __float_as_uint(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
 /* The hardware has a NaN of its own. */
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return v != v ? (uint16_t)(__float_as_uint(v) >> 16 & 0x8000u | 0x7E00u) : __half_as_ushort(__float2half_rn(v)); }
+
+GPU_FN uint32_t gpu_pack_f16(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
 
 #endif

@@ -36,6 +36,8 @@
 
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
 #define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false)
+#define GPU_KERNEL_DENSE(name, n_threads, n_groups) GPU_KERNEL(name, n_threads)
+#define GPU_KERNEL_EARLY_DENSE(name, n_threads, n_groups) GPU_KERNEL_EARLY(name, n_threads)
 #define GPU_KERNEL_EARLY(name, n_threads) GPU_KERNEL_(name, n_threads, true)
 #define GPU_KERNEL_(name, n_threads, is_early)                                                  \
     enum { threads_of_##name = n_threads };                                                     \
@@ -95,5 +97,7 @@ GPU_FN float gpu_bits_f32(uint32_t bits) { return mox_bits_f32(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return mox_f16_to_f32((uint16_t)bits); }
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return mox_f32_to_f16(v); }
+
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return mox_f32_to_f16(low) | (uint32_t)mox_f32_to_f16(high) << 16; }
 
 #endif
