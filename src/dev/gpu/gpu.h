@@ -35,6 +35,32 @@
  *                                  The maximum leaves NaNs out, as gpu_max does
  *   gpu_shuffle(v, lane) gpu_shuffle_i32(v, lane)   v of another lane
  *
+ *
+ * Tiles: 16 x 16 numbers held by a wave, and their product, f16 x f16 + f32.  Each word is for
+ * the whole wave (R1); row, col and width are the same in all lanes, and lane is the thread's.
+ *   gpu_tile_a, gpu_tile_b         operands, f16; gpu_tile_c: sums, f32.  Variables of a thread
+ *   gpu_tile_at(row, col, width)   where a number of a matrix with rows of `width` numbers is in its
+ *                                  GPU_SHARED(u16) array: int32; width is 32, 64, 128 or 256.  Eight
+ *                                  numbers from a multiple of eight are neighbours, so a quad; else
+ *                                  the order is the target's
+ *   gpu_tile_load_a(p, row, col, width, lane)          A[i, k] = matrix[row + i, col + k]
+ *   gpu_tile_load_b(p, row, col, width, lane)          B[k, j] = matrix[row + j, col + k]
+ *   gpu_tile_load_b_across(p, row, col, width, lane)   B[k, j] = matrix[row + k, col + j]
+ *   gpu_tile_mma(&c, a, b)         C += A B; sums are f32 in an order that is the target's
+ *   gpu_tile_zero()                a C; gpu_tile_a_of(c) is C rounded to f16, as an A
+ *   gpu_tile_get(c, i) gpu_tile_set(&c, i, v)          one of the eight numbers of C that a lane has
+ *   gpu_tile_row(lane, i) gpu_tile_col(lane, i)        where it is in C.  2 i and 2 i + 1 are neighbours
+ *                                  in a row; (i & 2) == 0 for one row, != 0 for the other, eight below
+ *   gpu_tile_row_sum(v, lane) gpu_tile_row_max(v, lane)   over the four lanes that have numbers of
+ *                                  the same rows
+ *   gpu_quad                       16 bytes, w[4]: gpu_load_quad(p, i), gpu_store_quad(p, i, q) at element
+ *                                  i of any p, at a multiple of 16; gpu_is_aligned(p, n) asks
+ *   gpu_pack_f16(low, high)        two f16, rounded, in a u32
+ *   gpu_copy_quad(to, i, from, j, there)   begins to copy a quad of global u16 to shared memory, or
+ *                                  zeros where it is not there.  gpu_copy_commit() ends a batch;
+ *                                  gpu_copy_wait(n), n a constant, waits for all but the last n
+ *                                  batches of this thread.  Other threads see them after a barrier
+ *
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
  *
@@ -70,5 +96,13 @@ GPU_TYPE(u32, uint32_t);
 GPU_TYPE(u16, uint16_t);
 GPU_TYPE(u8, uint8_t);
 GPU_TYPE(i64, int64_t);
+
+#if defined(__METAL_VERSION__)
+#include "dev/gpu/tile_metal.h"
+#elif defined(__CUDACC__)
+#include "dev/gpu/tile_cuda.h"
+#elif defined(MOX_GPU_EMU)
+#include "dev/gpu/tile_emu.h"
+#endif
 
 #endif

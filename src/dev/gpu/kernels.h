@@ -5,6 +5,8 @@
 #include "dev/gpu/attention.h"
 #include "dev/gpu/deltanet.h"
 #include "dev/gpu/embed.h"
+#include "dev/gpu/flash.h"
+#include "dev/gpu/matmul.h"
 #include "dev/gpu/matvec.h"
 #include "dev/gpu/mla.h"
 #include "dev/gpu/moe.h"
@@ -12,5 +14,6 @@
 #include "dev/gpu/pointwise.h"
 #include "dev/gpu/rope.h"
 #include "dev/gpu/router.h"
+#include "dev/gpu/sort.h"
 
 #endif

@@ -17,7 +17,10 @@
     X(rope) X(matvec) X(experts_gate_up) X(experts_down) X(embed)                               \
     X(kv_append) X(attention) X(attention_merge) X(mla_absorb)                                  \
     X(conv1d_silu) X(conv1d_shift) X(gdn_qk_norm) X(gdn_gates) X(gdn_recurrent)                 \
-    X(router_topk) X(router_sigmoid) X(moe_bucket) X(moe_combine)
+    X(router_topk) X(router_sigmoid) X(moe_bucket) X(moe_combine)                               \
+    X(half_rows) X(matmul) X(matmul_q4) X(moe_sort) X(moe_tiles)                                \
+    X(experts_gate_up_tiles) X(experts_gate_up_tiles_q4) X(experts_down_tiles) X(experts_down_tiles_q4) \
+    X(attention_flash_128) X(attention_flash_64) X(attention_flash_256)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name) MOX_GPU_KERNEL_##name,
@@ -336,5 +339,82 @@ typedef struct mox_gpu_moe_combine {
     GPU_GLOBAL(f32) *out;
     int64_t k, dim, gate_stride, mode;
 } mox_gpu_moe_combine;
+
+/* ---- matmul.h: many tokens, f16 operands and f32 sums; groups of 128 threads ---- */
+
+enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 32 };
+
+/* half[t, i] = f16(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
+ * is a multiple of MOX_GPU_TILE_COLS.  Grid n. */
+typedef struct mox_gpu_half_rows {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(u16) *half; /* at a multiple of 16 bytes, as quads are read from it */
+    GPU_GLOBAL(f32) *scale;
+    int64_t cols, x_stride, half_stride;
+} mox_gpu_half_rows;
+
+/* y[t, r] = x_scale[t] (W[r, :] . x[t, :]) + bias[r],  x and x_scale as half_rows leaves them.
+ * Grid (ceil(n / TOKENS), ceil(rows / ROWS)).  Kernels called _q4 take affine weights of 4 bits
+ * whose w is at a multiple of 16 bytes, the others any. */
+typedef struct mox_gpu_matmul {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, rows, x_stride, y_stride;
+    mox_gpu_vec bias;
+} mox_gpu_matmul;
+typedef mox_gpu_matmul mox_gpu_matmul_q4;
+
+/* n places in a row of one expert; n = 0: nothing to do. */
+typedef struct mox_gpu_expert_tile {
+    int64_t expert, place, n;
+} mox_gpu_expert_tile;
+GPU_TYPE(expert_tile, mox_gpu_expert_tile);
+
+/* As experts_gate_up and experts_down, over tiles.
+ * Grid (ceil(rows / (ROWS / 2)), n_tiles) for gate_up, (ceil(rows / ROWS), n_tiles) for down. */
+typedef struct mox_gpu_experts_tiles {
+    const GPU_GLOBAL(mat) *gate; /* [experts]; down is in gate */
+    const GPU_GLOBAL(mat) *up;
+    const GPU_GLOBAL(expert_tile) *tiles;
+    const GPU_GLOBAL(i32) *x_row; /* NULL: p */
+    const GPU_GLOBAL(i32) *y_row; /* NULL: p */
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t rows, x_stride, y_stride, x_divisor;
+} mox_gpu_experts_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_gate_up_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_gate_up_tiles_q4;
+typedef mox_gpu_experts_tiles mox_gpu_experts_down_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_down_tiles_q4;
+
+/* ---- sort.h: groups of 256 threads ---- */
+
+/* As moe_bucket, for many pairs.  Grid n_experts. */
+typedef mox_gpu_moe_bucket mox_gpu_moe_sort;
+
+/* Cuts sorted pairs into tiles of at most MOX_GPU_TILE_TOKENS of one expert; tiles that are left over
+ * have n = 0.  n_tiles is at least pairs / TOKENS + experts that can have some.  Grid 1. */
+typedef struct mox_gpu_moe_tiles {
+    const GPU_GLOBAL(i64) *offsets; /* [n_experts + 1] */
+    GPU_GLOBAL(expert_tile) *tiles;
+    int64_t n_experts, n_tiles;
+} mox_gpu_moe_tiles;
+
+/* ---- flash.h: groups of 128 threads ---- */
+
+/* attention for many rows: dim = v_dim is what the name says; no second part; k and v are
+ * f16, at multiples of 16 bytes with strides that are multiples of 8.  n_pieces is not read.
+ * Grid (heads, n_tiles), n_tiles the sum of ceil(n / MOX_GPU_FLASH_ROWS) over the spans. */
+enum { MOX_GPU_FLASH_ROWS = 64 };
+typedef struct mox_gpu_attention_flash {
+    mox_gpu_attention a;
+    int64_t n_tiles;
+} mox_gpu_attention_flash;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_128;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_64;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_256;
 
 #endif
