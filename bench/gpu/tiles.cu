@@ -6,6 +6,7 @@
  * from run to run, so that they come from memory and not from the cache.
  *
  *   nvcc -arch=sm_90 -std=c++17 -O3 -cudart static -I src -I include bench/gpu/tiles.cu -o tiles */
+#include "dev/gpu/flash.h"
 #include "dev/gpu/matmul.h"
 #include "dev/gpu/sort.h"
 
@@ -131,6 +132,40 @@ __global__ void compare_down(const mox_gpu_mat *down, const int *ids, const floa
     const double want = plain_dot(down[ids[pair]], r, mid + pair * down[0].cols), off = y[i] - want;
     atomicAdd(&sums[0], off * off);
     atomicAdd(&sums[1], want * want);
+}
+
+/* A thread per row and head: two passes over its keys. */
+__global__ void compare_attention(mox_gpu_attention p, mox_gpu_span s, int64_t step, double *sums)
+{
+    const int64_t i = (blockIdx.x * 64ll + threadIdx.x) * step, row = i / p.heads, head = i % p.heads, kv = head / (p.heads / p.kv_heads);
+    if (row >= s.n) return;
+    const float *q = p.q + row * p.q_stride + head * p.q_head_stride;
+    const auto at = [&](const mox_gpu_cache &c, int64_t j) {
+        return (const __half *)c.data + s.pages[j / c.page_len] * c.page_stride + j % c.page_len * c.token_stride + kv * c.head_stride;
+    };
+    double denom = 0, sum[8] = {0}; /* of a few elements */
+    float max = -INFINITY;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t j = 0; j <= s.pos0 + row; j++) {
+            float dot = 0;
+            for (int64_t d = 0; d < p.dim; d++) dot += q[d] * __half2float(at(p.k, j)[d]);
+            dot *= p.scale;
+            if (pass == 0) max = fmaxf(max, dot);
+            if (pass == 0) continue;
+            const double w = exp((double)(dot - max));
+            denom += w;
+            for (int e = 0; e < 8; e++) sum[e] += w * __half2float(at(p.v, j)[(e * 17 + row) % p.dim]);
+        }
+    for (int e = 0; e < 8; e++) {
+        const double want = sum[e] / denom, off = p.out[row * p.out_stride + head * p.out_head_stride + (e * 17 + row) % p.dim] - want;
+        atomicAdd(&sums[0], off * off);
+        atomicAdd(&sums[1], want * want);
+    }
+}
+__global__ void fill_halves(uint16_t *p, int64_t n, uint64_t seed)
+{
+    for (int64_t i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256)
+        p[i] = __half_as_ushort(__float2half_rn(2 * unit(seed * 1000003 + i) - 1));
 }
 
 static double *sums;
@@ -326,6 +361,55 @@ static void bench_experts(double skew, bool q4, bool counts)
         for (auto &m : *list) cudaFree((void *)m.w), cudaFree((void *)m.scales), cudaFree((void *)m.biases);
 }
 
+/* n rows after `past` keys: pages of 64 positions, dealt out in no order. */
+static void bench_flash(int64_t n, int64_t past, bool counts)
+{
+    enum { HEADS = 32, KV = 4, DIM = 128, PAGE = 64 };
+    const int64_t n_pages = (n + past + PAGE - 1) / PAGE, n_cache = n_pages * PAGE * KV * DIM;
+    std::vector<int> pages;
+    for (int64_t i = 0; i < n_pages; i++) pages.push_back((int)(i ^ 1) < n_pages ? (int)(i ^ 1) : (int)i);
+    int *dev_pages = take<int>(n_pages);
+    MUST(cudaMemcpy(dev_pages, pages.data(), n_pages * 4, cudaMemcpyHostToDevice));
+    mox_gpu_span span = {};
+    span.n = n;
+    span.pos0 = past;
+    span.pages = dev_pages;
+    mox_gpu_span *spans = take<mox_gpu_span>(1);
+    MUST(cudaMemcpy(spans, &span, sizeof span, cudaMemcpyHostToDevice));
+    uint16_t *k = take<uint16_t>(n_cache), *v = take<uint16_t>(n_cache);
+    fill_halves<<<1024, 256>>>(k, n_cache, 3);
+    fill_halves<<<1024, 256>>>(v, n_cache, 4);
+    mox_gpu_attention_flash f = {};
+    mox_gpu_attention &a = f.a;
+    a.k.data = (uint8_t *)k;
+    a.k.page_len = PAGE;
+    a.k.page_stride = PAGE * KV * DIM;
+    a.k.token_stride = DIM;
+    a.k.head_stride = PAGE * DIM;
+    a.k.type = MOX_GPU_F16;
+    a.v = a.k;
+    a.v.data = (uint8_t *)v;
+    a.q = floats(n * HEADS * DIM, 5, -1.7f, 1.7f);
+    a.out = take<float>(n * HEADS * DIM);
+    a.spans = spans;
+    a.n_spans = 1;
+    a.heads = HEADS;
+    a.kv_heads = KV;
+    a.dim = a.v_dim = DIM;
+    a.q_stride = a.out_stride = HEADS * DIM;
+    a.q_head_stride = a.out_head_stride = DIM;
+    a.scale = 0.3f;
+    a.causal = 1;
+    f.n_tiles = (n + MOX_GPU_FLASH_ROWS - 1) / MOX_GPU_FLASH_ROWS;
+    const auto go = [&](int) { mox_gpu_kernel_attention_flash_128<<<dim3(HEADS, (unsigned)f.n_tiles), 128>>>(f); };
+    go(0);
+    compare_attention<<<64, 64>>>(a, span, n * HEADS / 4096 + 1, sums);
+    char name[64];
+    std::snprintf(name, sizeof name, "attention, %d after %d", (int)n, (int)past);
+    verdict(name, 2e-3);
+    report(name, micros(go), 4.0 * HEADS * DIM * (double)n * ((double)past + n / 2.0), counts);
+}
+
 int main()
 {
     cudaDeviceProp prop;
@@ -336,6 +420,9 @@ int main()
     bench_dense("q, k, v", 5120, HIDDEN, true);
     bench_dense("o", HIDDEN, 4096, true);
     bench_dense("q, k, v, any", 5120, HIDDEN, false);
+    bench_flash(N, 0, true);
+    bench_flash(N, 14336, false);
+    bench_flash(1000, 77, false);
     bench_experts(0, true, true);
     bench_experts(1, true, false);
     bench_experts(0, false, false);

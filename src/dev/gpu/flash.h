@@ -23,67 +23,71 @@ GPU_FN int32_t block_keys(int32_t dim) { return dim == 256 ? 32 : 64; }
 
 /* ---- what a group works on ---- */
 
+/* Positions are int32 here: registers are what this kernel is short of. */
 typedef struct flash_rows {
-    mox_gpu_span s;
-    int64_t i0, n;       /* rows [i0, i0 + n) of the span */
-    int64_t first, last; /* keys that any of them sees */
+    const GPU_GLOBAL(i32) *pages;
+    int64_t row0;        /* of q and out */
+    int32_t pos0, n;     /* position of the first row; rows */
+    int32_t first, last; /* keys that any of them sees */
 } flash_rows;
 
 GPU_FN flash_rows rows_of_tile(const GPU_CONSTANT(mox_gpu_attention) *p, int64_t tile)
 {
-    int64_t s = 0;
-    for (;; s++) {
-        const int64_t n_tiles = (gpu_load(p->spans, s).n + FLASH_ROWS - 1) / FLASH_ROWS;
+    int64_t i = 0;
+    for (;; i++) {
+        const int64_t n_tiles = (gpu_load(p->spans, i).n + FLASH_ROWS - 1) / FLASH_ROWS;
         if (tile < n_tiles) break;
         tile -= n_tiles;
     }
+    const mox_gpu_span s = gpu_load(p->spans, i);
     flash_rows r;
-    r.s = gpu_load(p->spans, s);
-    r.i0 = tile * FLASH_ROWS;
-    r.n = least(FLASH_ROWS, r.s.n - r.i0);
-    r.first = p->window > 0 ? most(0, r.s.pos0 + r.i0 - p->window + 1) : 0;
-    r.last = p->causal != 0 ? r.s.pos0 + r.i0 + r.n : r.s.pos0 + r.s.n;
+    r.pages = s.pages;
+    r.row0 = s.row0 + tile * FLASH_ROWS;
+    r.pos0 = (int32_t)(s.pos0 + tile * FLASH_ROWS);
+    r.n = (int32_t)least(FLASH_ROWS, s.n - tile * FLASH_ROWS);
+    r.first = p->window > 0 ? (int32_t)most(0, r.pos0 - p->window + 1) : 0;
+    r.last = p->causal != 0 ? r.pos0 + r.n : (int32_t)(s.pos0 + s.n);
     return r;
 }
 
-/* Does row i of the span see key j? */
-GPU_FN bool sees(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int64_t i, int64_t j)
+/* Does row i see key j? */
+GPU_FN bool sees(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t i, int32_t j)
 {
-    const int64_t pos = r.s.pos0 + i;
+    const int32_t pos = r.pos0 + i;
     return j < r.last && (p->causal == 0 || j <= pos) && (p->window <= 0 || j > pos - p->window);
 }
 
-/* Do all rows of the group see all keys from j to j + n? */
-GPU_FN bool all_see(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int64_t j, int64_t n)
+/* Do all rows see all keys from j to j + n? */
+GPU_FN bool all_see(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j, int32_t n)
 {
-    return j + n <= r.last && (p->causal == 0 || j + n <= r.s.pos0 + r.i0 + 1) && p->window <= 0;
+    return j + n <= r.last && (p->causal == 0 || j + n <= r.pos0 + 1) && p->window <= 0;
 }
 
 /* ---- bringing things in ---- */
 
 /* Keys or values [j, j + block) of a head; threads in a row share a key's vector. */
-GPU_FN void copy_block(GPU_SHARED(u16) *block, mox_gpu_cache c, const GPU_GLOBAL(i32) *pages, int64_t j, int64_t last, int64_t head,
-                       int32_t dim, int32_t thread)
+GPU_FN void copy_block(GPU_SHARED(u16) *block, mox_gpu_cache c, flash_rows r, int32_t j, int64_t head, int32_t dim, int32_t thread)
 {
-    const int32_t share = FLASH_THREADS / block_keys(dim), row = thread / share;
-    const uint32_t pos = (uint32_t)(j + row), len = (uint32_t)c.page_len;
-    const bool there = j + row < last;
-    int64_t at = head * c.head_stride;
-    if (there) at += gpu_load(pages, pos / len) * c.page_stride + pos % len * c.token_stride;
+    const int32_t share = FLASH_THREADS / block_keys(dim), row = thread / share, pos = j + row;
+    const bool there = pos < r.last;
+    int64_t at = 0;
+    if (there) {
+        const uint32_t len = (uint32_t)c.page_len, page = (uint32_t)pos / len;
+        at = head * c.head_stride + gpu_load(r.pages, page) * c.page_stride + ((uint32_t)pos - page * len) * c.token_stride;
+    }
     GPU_UNROLL
     for (int32_t i = 0; i < FLASH_WIDEST / 8; i++) {
         const int32_t col = (thread % share + i * share) * 8;
-        if (i < dim / 8 / share) gpu_copy_quad(block, gpu_tile_at(row, col, dim), GPU_CAST(u16, c.data), there ? at + col : 0, there);
+        if (i < dim / 8 / share) gpu_copy_quad(block, gpu_tile_at(row, col, dim), GPU_CAST(u16, c.data), at + (there ? col : 0), there);
     }
     gpu_copy_commit();
 }
 
 /* Row i of the wave's 16, rounded into shared memory; returns what it was divided by. */
-GPU_FN float store_query(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16) *to, int32_t row, const GPU_GLOBAL(f32) *q, bool there,
+GPU_FN float store_query(GPU_SHARED(u16) *to, int32_t row, const GPU_GLOBAL(f32) *q, bool there,
                          int32_t dim, int32_t lane)
 {
     float v[FLASH_WIDEST / GPU_LANES], largest = 0.0f;
-    (void)p;
     GPU_UNROLL
     for (int32_t i = 0; i < FLASH_WIDEST / GPU_LANES; i++) {
         v[i] = there && i < dim / GPU_LANES ? gpu_load(q, i * GPU_LANES + lane) : 0.0f;
@@ -109,7 +113,7 @@ typedef struct flash_state {
 GPU_TYPE(flash_state, flash_state);
 
 /* scores -> weights relative to the new maximum; returns by what earlier sums shrink, in shrink. */
-GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int64_t j0, int32_t n_tiles, int32_t row0, int32_t lane,
+GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j0, int32_t n_tiles, int32_t row0, int32_t lane,
                   GPU_PRIVATE(tile_c) *score, GPU_PRIVATE(flash_state) *st, GPU_PRIVATE(f32) *shrink)
 {
     const bool plain = all_see(p, r, j0, n_tiles * 16);
@@ -123,7 +127,7 @@ GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int64_
         for (int32_t e = 0; e < 8; e++) {
             const int32_t h = e / 2 % 2;
             float v = gpu_tile_get(score[t], e) * st->scale[h];
-            if (!plain && !sees(p, r, r.i0 + row0 + gpu_tile_row(lane, e), j0 + t * 16 + gpu_tile_col(lane, e))) v = -GPU_INFINITY;
+            if (!plain && !sees(p, r, row0 + gpu_tile_row(lane, e), j0 + t * 16 + gpu_tile_col(lane, e))) v = -GPU_INFINITY;
             gpu_tile_set(&score[t], e, v);
             max[h] = gpu_max(max[h], v);
         }
@@ -154,12 +158,13 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
     const int32_t lane = thread % GPU_LANES, row0 = thread / GPU_LANES * 16, n_keys = block_keys(dim);
     const int64_t kv_head = head / (p->heads / p->kv_heads);
     flash_state st;
+    st.scale[0] = st.scale[1] = 0.0f;
     gpu_tile_a q[FLASH_WIDEST / 16];
     gpu_tile_c out[FLASH_WIDEST / 16];
     /* The queries pass through the values' room. */
     for (int32_t i = 0; i < 16; i++) {
-        const int64_t row = r.s.row0 + r.i0 + row0 + i;
-        const float scale = store_query(p, dim == 256 ? (row0 < 32 ? keys : values) : values, dim == 256 ? row0 % 32 + i : row0 + i,
+        const int64_t row = r.row0 + row0 + i;
+        const float scale = store_query(dim == 256 ? (row0 < 32 ? keys : values) : values, dim == 256 ? row0 % 32 + i : row0 + i,
                                         p->q + (row * p->q_stride + head * p->q_head_stride), row0 + i < r.n, dim, lane);
         if (gpu_tile_row(lane, 0) == i) st.scale[0] = scale * p->scale;
         if (gpu_tile_row(lane, 2) == i) st.scale[1] = scale * p->scale;
@@ -174,9 +179,9 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
     gpu_barrier();
     st.max[0] = st.max[1] = -GPU_INFINITY;
     st.sum[0] = st.sum[1] = 0.0f;
-    copy_block(keys, p->k, r.s.pages, r.first, r.last, kv_head, dim, thread);
-    copy_block(values, p->v, r.s.pages, r.first, r.last, kv_head, dim, thread);
-    for (int64_t j = r.first; j < r.last; j += n_keys) {
+    copy_block(keys, p->k, r, r.first, kv_head, dim, thread);
+    copy_block(values, p->v, r, r.first, kv_head, dim, thread);
+    for (int32_t j = r.first; j < r.last; j += n_keys) {
         gpu_tile_c score[FLASH_KEYS_MOST / 16];
         float shrink[2];
         gpu_copy_wait(1); /* the keys */
@@ -190,7 +195,7 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
                 if (d < dim / 16) gpu_tile_mma(&score[t], q[d], gpu_tile_load_b(keys, t * 16, d * 16, dim, lane));
         }
         gpu_barrier();
-        copy_block(keys, p->k, r.s.pages, j + n_keys, r.last, kv_head, dim, thread);
+        copy_block(keys, p->k, r, j + n_keys, kv_head, dim, thread);
         weigh(p, r, j, n_keys / 16, row0, lane, score, &st, shrink);
         GPU_UNROLL
         for (int32_t d = 0; d < FLASH_WIDEST / 16; d++) {
@@ -209,7 +214,7 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
                 if (d < dim / 16) gpu_tile_mma(&out[d], w, gpu_tile_load_b_across(values, t * 16, d * 16, dim, lane));
         }
         gpu_barrier();
-        copy_block(values, p->v, r.s.pages, j + n_keys, r.last, kv_head, dim, thread);
+        copy_block(values, p->v, r, j + n_keys, kv_head, dim, thread);
     }
     gpu_copy_wait(0); /* of blocks that are not there */
     const float sink = sink_of(p, head);
@@ -220,7 +225,7 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
         const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + weight_of(sink, top);
         const float factor = denom == 0.0f ? 0.0f : down / denom;
         if (i >= r.n) continue; /* no lane operation follows */
-        GPU_GLOBAL(f32) *to = p->out + out_at(p, r.s.row0 + r.i0 + i, head);
+        GPU_GLOBAL(f32) *to = p->out + out_at(p, r.row0 + i, head);
         GPU_UNROLL
         for (int32_t d = 0; d < FLASH_WIDEST / 16; d++) {
             GPU_UNROLL

@@ -15,7 +15,7 @@
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is
  *
- *   GPU_GLOBAL(t) *p               memory of the device; t is f32 i32 u32 u16 u8 i64 or GPU_TYPE's
+ *   GPU_GLOBAL(t) *p               memory of the device; t is f32 i32 u32 u16 u8 i64 u64 or GPU_TYPE's
  *   GPU_SHARED(t) *p               memory of the group
  *   GPU_PRIVATE(t) *p              a variable of the thread
  *   GPU_CONSTANT(type) *p          parameters
@@ -96,6 +96,7 @@ GPU_TYPE(u32, uint32_t);
 GPU_TYPE(u16, uint16_t);
 GPU_TYPE(u8, uint8_t);
 GPU_TYPE(i64, int64_t);
+GPU_TYPE(u64, uint64_t);
 
 #if defined(__METAL_VERSION__)
 #include "dev/gpu/tile_metal.h"

@@ -15,5 +15,6 @@
 #include "dev/gpu/rope.h"
 #include "dev/gpu/router.h"
 #include "dev/gpu/sort.h"
+#include "dev/gpu/split.h"
 
 #endif

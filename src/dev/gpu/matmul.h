@@ -64,12 +64,18 @@ typedef struct codes_q4 {
     float scale, bias;
 } codes_q4;
 
-GPU_FN codes_q4 fetch_q4(weight_row r, int64_t step)
+GPU_FN codes_q4 no_codes(void)
 {
     codes_q4 c;
     c.codes.w[0] = c.codes.w[1] = c.codes.w[2] = c.codes.w[3] = 0u;
     c.scale = 0.0f;
     c.bias = 0.0f;
+    return c;
+}
+
+GPU_FN codes_q4 fetch_q4(weight_row r, int64_t step)
+{
+    codes_q4 c = no_codes();
     if (!r.there) return c;
     c.codes = gpu_load_quad(r.m.w, r.row * r.m.row_bytes + step * 16);
     const int64_t at = r.row * r.m.scale_cols + (step >> (r.m.group == 128 ? 2 : r.m.group / 64));
@@ -155,7 +161,7 @@ GPU_FN void multiply(GPU_SHARED(u16) *tokens, GPU_SHARED(u16) *weights, const GP
 {
     const int32_t lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t n_steps = (r.m.cols + MM_STEP - 1) / MM_STEP;
-    codes_q4 codes;
+    codes_q4 codes = no_codes();
     GPU_UNROLL
     for (int32_t i = 0; i < WAVE_TILES * WAVE_TILES; i++) c[i] = gpu_tile_zero();
     copy_tokens(tokens, x, at, 0, thread);
