@@ -50,7 +50,9 @@
  *   gpu_tile_zero()                a C; gpu_tile_a_of(c) is C rounded to f16, as an A
  *   gpu_tile_get(c, i) gpu_tile_set(&c, i, v)          one of the eight numbers of C that a lane has
  *   gpu_tile_row(lane, i) gpu_tile_col(lane, i)        where it is in C.  2 i and 2 i + 1 are neighbours
- *                                  in a row; (i & 2) == 0 for one row, != 0 for the other, eight below
+ *                                  in a row; (i & 2) == 0 for one row, != 0 for the other, eight below;
+ *                                  (i & 4) != 0 is eight columns to the right.  So a lane has the
+ *                                  columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 for some q < 4
  *   gpu_tile_row_sum(v, lane) gpu_tile_row_max(v, lane)   over the four lanes that have numbers of
  *                                  the same rows
  *   gpu_quad                       16 bytes, w[4]: gpu_load_quad(p, i), gpu_store_quad(p, i, q) at element

@@ -342,10 +342,11 @@ typedef struct mox_gpu_moe_combine {
 
 /* ---- matmul.h: many tokens, f16 operands and f32 sums; groups of 128 threads ---- */
 
-enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 32 };
+enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 64 };
 
 /* half[t, i] = f16(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
- * is a multiple of MOX_GPU_TILE_COLS.  Grid n. */
+ * is a multiple of MOX_GPU_TILE_COLS.  So many columns at a time are in an order that is the kernels'
+ * own.  Grid n. */
 typedef struct mox_gpu_half_rows {
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(u16) *half; /* at a multiple of 16 bytes, as quads are read from it */
