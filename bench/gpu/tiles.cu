@@ -9,6 +9,7 @@
 #include "dev/gpu/flash.h"
 #include "dev/gpu/matmul.h"
 #include "dev/gpu/sort.h"
+#include "dev/gpu/split.h"
 
 #include <algorithm>
 #include <cmath>
@@ -361,8 +362,8 @@ static void bench_experts(double skew, bool q4, bool counts)
         for (auto &m : *list) cudaFree((void *)m.w), cudaFree((void *)m.scales), cudaFree((void *)m.biases);
 }
 
-/* n rows after `past` keys: pages of 64 positions, dealt out in no order. */
-static void bench_flash(int64_t n, int64_t past, bool counts)
+/* Keys, values and n rows after `past` keys: pages of 64 positions, dealt out in no order. */
+static mox_gpu_attention rows_and_cache(int64_t n, int64_t past, mox_gpu_span *span)
 {
     enum { HEADS = 32, KV = 4, DIM = 128, PAGE = 64 };
     const int64_t n_pages = (n + past + PAGE - 1) / PAGE, n_cache = n_pages * PAGE * KV * DIM;
@@ -370,17 +371,16 @@ static void bench_flash(int64_t n, int64_t past, bool counts)
     for (int64_t i = 0; i < n_pages; i++) pages.push_back((int)(i ^ 1) < n_pages ? (int)(i ^ 1) : (int)i);
     int *dev_pages = take<int>(n_pages);
     MUST(cudaMemcpy(dev_pages, pages.data(), n_pages * 4, cudaMemcpyHostToDevice));
-    mox_gpu_span span = {};
-    span.n = n;
-    span.pos0 = past;
-    span.pages = dev_pages;
+    *span = {};
+    span->n = n;
+    span->pos0 = past;
+    span->pages = dev_pages;
     mox_gpu_span *spans = take<mox_gpu_span>(1);
-    MUST(cudaMemcpy(spans, &span, sizeof span, cudaMemcpyHostToDevice));
+    MUST(cudaMemcpy(spans, span, sizeof *span, cudaMemcpyHostToDevice));
     uint16_t *k = take<uint16_t>(n_cache), *v = take<uint16_t>(n_cache);
     fill_halves<<<1024, 256>>>(k, n_cache, 3);
     fill_halves<<<1024, 256>>>(v, n_cache, 4);
-    mox_gpu_attention_flash f = {};
-    mox_gpu_attention &a = f.a;
+    mox_gpu_attention a = {};
     a.k.data = (uint8_t *)k;
     a.k.page_len = PAGE;
     a.k.page_stride = PAGE * KV * DIM;
@@ -400,14 +400,47 @@ static void bench_flash(int64_t n, int64_t past, bool counts)
     a.q_head_stride = a.out_head_stride = DIM;
     a.scale = 0.3f;
     a.causal = 1;
+    a.n_pieces = 1;
+    return a;
+}
+
+static void bench_flash(int64_t n, int64_t past, bool counts)
+{
+    mox_gpu_span span;
+    mox_gpu_attention_flash f = {};
+    f.a = rows_and_cache(n, past, &span);
     f.n_tiles = (n + MOX_GPU_FLASH_ROWS - 1) / MOX_GPU_FLASH_ROWS;
-    const auto go = [&](int) { mox_gpu_kernel_attention_flash_128<<<dim3(HEADS, (unsigned)f.n_tiles), 128>>>(f); };
+    const auto go = [&](int) { mox_gpu_kernel_attention_flash_128<<<dim3((unsigned)f.a.heads, (unsigned)f.n_tiles), 128>>>(f); };
     go(0);
-    compare_attention<<<64, 64>>>(a, span, n * HEADS / 4096 + 1, sums);
+    compare_attention<<<64, 64>>>(f.a, span, n * f.a.heads / 4096 + 1, sums);
     char name[64];
     std::snprintf(name, sizeof name, "attention, %d after %d", (int)n, (int)past);
     verdict(name, 2e-3);
-    report(name, micros(go), 4.0 * HEADS * DIM * (double)n * ((double)past + n / 2.0), counts);
+    report(name, micros(go), 4.0 * (double)(f.a.heads * f.a.dim) * (double)n * ((double)past + n / 2.0), counts);
+}
+
+/* One row; the cache of one layer, so that it comes from L2 as far as it fits: a few copies take turns. */
+static void bench_split(int64_t past, int64_t n_pieces)
+{
+    std::vector<mox_gpu_attention> all;
+    mox_gpu_span span;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(rows_and_cache(1, past, &span));
+        all[i].n_pieces = n_pieces;
+        all[i].parts = take<float>(32 * n_pieces * 130);
+    }
+    const auto go = [&](int i) {
+        const mox_gpu_attention &a = all[i % 4];
+        mox_gpu_kernel_attention_split<<<dim3(4, 1, (unsigned)n_pieces), 128>>>(a);
+        mox_gpu_kernel_attention_merge<<<dim3(32, 1), 128>>>(a);
+    };
+    go(3);
+    compare_attention<<<64, 64>>>(all[3], span, 1, sums);
+    char name[64];
+    std::snprintf(name, sizeof name, "one row after %d, %d", (int)past, (int)n_pieces);
+    verdict(name, 1e-5);
+    const double us = micros(go), bytes = 2.0 * 4 * 128 * 2 * (double)past;
+    std::printf("%-28s %9.1f us %8.1f GB/s\n", name, us, bytes / us * 1e-3);
 }
 
 int main()
@@ -423,6 +456,10 @@ int main()
     bench_flash(N, 0, true);
     bench_flash(N, 14336, false);
     bench_flash(1000, 77, false);
+    bench_split(16384, 16);
+    bench_split(16384, 32);
+    bench_split(16384, 64);
+    bench_split(1000, 16);
     bench_experts(0, true, true);
     bench_experts(1, true, false);
     bench_experts(0, false, false);

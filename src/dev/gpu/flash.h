@@ -19,6 +19,8 @@ enum {
     FLASH_KEYS_MOST = 64
 };
 
+#define ONE_BY_LN2 1.44269504f
+
 GPU_FN int32_t block_keys(int32_t dim) { return dim == 256 ? 32 : 64; }
 
 /* ---- what a group works on ---- */
@@ -106,11 +108,15 @@ GPU_FN float store_query(GPU_SHARED(u16) *to, int32_t row, const GPU_GLOBAL(f32)
 
 /* ---- the work ---- */
 
-/* Two rows of a lane: the largest score so far and the sum of weights (this lane's part). */
+/* Two rows of a lane: the largest score so far and the sum of weights (this lane's part).  Scores are
+ * in units of ln 2, so that a weight is a power of two. */
 typedef struct flash_state {
     float max[2], sum[2], scale[2];
 } flash_state;
 GPU_TYPE(flash_state, flash_state);
+
+/* 2^(v - max); 0 for -inf, even where max is -inf as well. */
+GPU_FN float power_of(float v, float max) { return gpu_exp2(v - (max == -GPU_INFINITY ? 0.0f : max)); }
 
 /* scores -> weights relative to the new maximum; returns by what earlier sums shrink, in shrink. */
 GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j0, int32_t n_tiles, int32_t row0, int32_t lane,
@@ -135,7 +141,7 @@ GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
         max[h] = gpu_tile_row_max(max[h], lane);
-        shrink[h] = weight_of(st->max[h], max[h]);
+        shrink[h] = power_of(st->max[h], max[h]);
         st->max[h] = max[h];
         st->sum[h] *= shrink[h];
     }
@@ -145,7 +151,7 @@ GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_
         GPU_UNROLL
         for (int32_t e = 0; e < 8; e++) {
             const int32_t h = e / 2 % 2;
-            const float w = weight_of(gpu_tile_get(score[t], e), max[h]);
+            const float w = power_of(gpu_tile_get(score[t], e), max[h]);
             gpu_tile_set(&score[t], e, w);
             st->sum[h] += w;
         }
@@ -166,8 +172,8 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
         const int64_t row = r.row0 + row0 + i;
         const float scale = store_query(dim == 256 ? (row0 < 32 ? keys : values) : values, dim == 256 ? row0 % 32 + i : row0 + i,
                                         p->q + (row * p->q_stride + head * p->q_head_stride), row0 + i < r.n, dim, lane);
-        if (gpu_tile_row(lane, 0) == i) st.scale[0] = scale * p->scale;
-        if (gpu_tile_row(lane, 2) == i) st.scale[1] = scale * p->scale;
+        if (gpu_tile_row(lane, 0) == i) st.scale[0] = scale * p->scale * ONE_BY_LN2;
+        if (gpu_tile_row(lane, 2) == i) st.scale[1] = scale * p->scale * ONE_BY_LN2;
     }
     gpu_barrier();
     GPU_UNROLL
@@ -217,12 +223,12 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
         copy_block(values, p->v, r, j + n_keys, kv_head, dim, thread);
     }
     gpu_copy_wait(0); /* of blocks that are not there */
-    const float sink = sink_of(p, head);
+    const float sink = sink_of(p, head) * ONE_BY_LN2;
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
         const int32_t i = row0 + gpu_tile_row(lane, 2 * h);
-        const float top = gpu_max(st.max[h], sink), down = weight_of(st.max[h], top);
-        const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + weight_of(sink, top);
+        const float top = gpu_max(st.max[h], sink), down = power_of(st.max[h], top);
+        const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + power_of(sink, top);
         const float factor = denom == 0.0f ? 0.0f : down / denom;
         if (i >= r.n) continue; /* no lane operation follows */
         GPU_GLOBAL(f32) *to = p->out + out_at(p, r.row0 + i, head);

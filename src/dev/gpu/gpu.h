@@ -57,13 +57,15 @@
  *                                  the same rows
  *   gpu_quad                       16 bytes, w[4]: gpu_load_quad(p, i), gpu_store_quad(p, i, q) at element
  *                                  i of any p, at a multiple of 16; gpu_is_aligned(p, n) asks
- *   gpu_pack_f16(low, high)        two f16, rounded, in a u32
+ *   gpu_pack_f16(low, high)        two f16, rounded, in a u32: a pair
+ *   gpu_fma_f16x2(a, b, c)         a b + c of pairs, rounded once
+ *   gpu_tile_a_set(&a, i, pair)    the numbers 2 i and 2 i + 1 that a lane has of A, where C has them; i < 4
  *   gpu_copy_quad(to, i, from, j, there)   begins to copy a quad of global u16 to shared memory, or
  *                                  zeros where it is not there.  gpu_copy_commit() ends a batch;
  *                                  gpu_copy_wait(n), n a constant, waits for all but the last n
  *                                  batches of this thread.  Other threads see them after a barrier
  *
- *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
+ *   gpu_exp gpu_exp2 gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
  *
  * Rules

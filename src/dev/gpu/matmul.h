@@ -13,7 +13,8 @@
  * per step is enough: it says that a half is full and that the other is not read any more.
  *
  * The kernels come twice: for any layout of weights, and (_q4) for affine ones of 4 bits, where a
- * lane's 16 codes are one u64 and have one scale, as groups are multiples of 32. */
+ * lane's 16 codes are one u64 and have one scale, as groups are multiples of 32; they become numbers
+ * in pairs, by f16 arithmetic that is exact but for the last rounding. */
 #ifndef MOX_DEV_GPU_MATMUL_H
 #define MOX_DEV_GPU_MATMUL_H
 
@@ -32,9 +33,15 @@ enum {
     HALF_THREADS = 128
 };
 
-/* Where column i is kept within its step: lane q of a row has the columns 16 q to 16 q + 15, four of
- * them in each of four tiles, at 2 q, 2 q + 1, 2 q + 8 and 2 q + 9. */
-GPU_FN int32_t dealt_column(int32_t i) { return (i & 12) * 4 + (i >> 4) * 2 + (i & 1) + (i & 2) * 4; }
+/* The columns of a step as tiles take them.  Lane q of a row has the columns 16 q to 16 q + 15; of the
+ * eight that a tile and the next one share, those four apart are a pair, as their codes are in one
+ * word.  Tile 2 w and 2 w + 1 have the pairs (0, 4) (1, 5) and (2, 6) (3, 7) of the columns 16 q + 8 w
+ * on, at 2 q and at 2 q + 8.  This is the first column of the pair that is at 2 i. */
+GPU_FN int32_t dealt_pair(int32_t i)
+{
+    const int32_t tile = i >> 3, q = i & 3;
+    return q * 16 + (tile >> 1) * 8 + (tile & 1) * 2 + (i >> 2 & 1);
+}
 
 /* ---- half_rows ---- */
 
@@ -53,9 +60,11 @@ GPU_KERNEL(half_rows, HALF_THREADS)
     if (exponent < 15u) exponent = 15u;
     const float down = gpu_bits_f32((268u - exponent) << 23), up = gpu_bits_f32((exponent - 14u) << 23);
     if (thread == 0) gpu_store(p->scale, t, up);
-    for (int64_t i = thread; i < p->half_stride; i += HALF_THREADS)
-        gpu_store(p->half, t * p->half_stride + i / MM_STEP * MM_STEP + dealt_column((int32_t)(i % MM_STEP)),
-                  gpu_f32_to_f16(i < p->cols ? gpu_load(x, i) * down : 0.0f));
+    for (int64_t i = thread; i < p->half_stride / 2; i += HALF_THREADS) {
+        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair((int32_t)(i % (MM_STEP / 2)));
+        const float low = col < p->cols ? gpu_load(x, col) : 0.0f, high = col + 4 < p->cols ? gpu_load(x, col + 4) : 0.0f;
+        gpu_store((GPU_GLOBAL(u32) *)(p->half + t * p->half_stride), i, gpu_pack_f16(low * down, high * down));
+    }
 }
 
 /* ---- weights ---- */
@@ -67,53 +76,83 @@ typedef struct weight_rows {
 } weight_rows;
 GPU_TYPE(weight_rows, weight_rows);
 
-/* A lane's part of one step and tile: two rows, 16 columns. */
+/* What a lane reads of a tile's rows: two rows, eight apart, 16 columns of each step. */
+typedef struct lane_q4 {
+    const GPU_GLOBAL(u64) *codes; /* of its first row, at its share of the first step */
+    const GPU_GLOBAL(u16) *scales;
+    const GPU_GLOBAL(u16) *biases;
+    int64_t code_jump, scale_jump; /* to the second row */
+    int32_t share, shift, n_parts, n_rows;
+    bool is_bf16;
+} lane_q4;
+
+/* A step of it, as the file has it. */
 typedef struct codes_q4 {
     uint64_t codes[2];
-    float scale[2], bias[2];
+    uint32_t scale[2], bias[2];
 } codes_q4;
+GPU_TYPE(codes_q4, codes_q4);
 
 GPU_FN int32_t lane_share(int32_t lane) { return gpu_tile_col(lane, 0) / 2; }
 
-GPU_FN codes_q4 fetch_q4(weight_rows r, int64_t step, int32_t lane)
+GPU_FN lane_q4 lane_q4_of(weight_rows r, int32_t lane)
 {
-    const int64_t part = step * 4 + lane_share(lane);
+    const int64_t row = gpu_tile_row(lane, 0), i = r.row + row;
+    lane_q4 l;
+    l.share = lane_share(lane);
+    l.shift = r.m.group == 128 ? 3 : r.m.group / 32; /* parts of 16 columns to groups */
+    l.n_parts = (int32_t)(r.m.cols / 16);
+    l.n_rows = row + 8 < r.n ? 2 : row < r.n ? 1 : 0;
+    l.code_jump = r.m.row_bytes; /* eight rows, in units of eight bytes */
+    l.scale_jump = 8 * r.m.scale_cols;
+    l.codes = GPU_CAST(u64, r.m.w + i * r.m.row_bytes) + l.share;
+    l.scales = GPU_CAST(u16, r.m.scales) + i * r.m.scale_cols;
+    l.biases = GPU_CAST(u16, r.m.biases) + i * r.m.scale_cols;
+    l.is_bf16 = r.m.scale_type == MOX_GPU_BF16;
+    return l;
+}
+
+GPU_FN codes_q4 fetch_q4(lane_q4 l, int32_t step)
+{
+    const int32_t part = step * 4 + l.share;
     codes_q4 c;
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        const int32_t i = gpu_tile_row(lane, 2 * h);
         c.codes[h] = 0u;
-        c.scale[h] = 0.0f;
-        c.bias[h] = 0.0f;
-        if (i >= r.n || part * 16 >= r.m.cols) continue;
-        c.codes[h] = gpu_load(GPU_CAST(u64, r.m.w + (r.row + i) * r.m.row_bytes), part);
-        const int64_t at = (r.row + i) * r.m.scale_cols + (part >> (r.m.group == 128 ? 3 : r.m.group / 32));
-        c.scale[h] = stored_number(r.m.scales, r.m.scale_type, at);
-        c.bias[h] = stored_number(r.m.biases, r.m.scale_type, at);
+        c.scale[h] = c.bias[h] = 0u;
+        if (h >= l.n_rows || part >= l.n_parts) continue;
+        c.codes[h] = gpu_load(l.codes, h * l.code_jump + step * 4);
+        c.scale[h] = gpu_load(l.scales, h * l.scale_jump + (part >> l.shift));
+        c.bias[h] = gpu_load(l.biases, h * l.scale_jump + (part >> l.shift));
     }
     return c;
 }
 
-/* A code below an exponent of 1 is 1 + code / 16, without a conversion. */
-GPU_FN float number_q4(uint32_t word, int32_t i, float scale16, float bias)
+/* A scale or bias as a pair; bf16 has fewer bits than f16. */
+GPU_FN uint32_t pair_of(uint32_t bits, bool is_bf16)
 {
-    const uint32_t code = 4 * i < 19 ? word << (19 - 4 * i) : word >> (4 * i - 19);
-    return gpu_bits_f32(0x3F800000u | (code & 0x00780000u)) * scale16 + bias;
+    if (!is_bf16) return bits * 0x00010001u;
+    const float v = bf16_to_f32(bits);
+    return gpu_pack_f16(v, v);
 }
 
-/* Which of its 4 columns of a tile element e of a lane is. */
-GPU_FN int32_t dealt_element(int32_t e) { return (e & 1) | (e & 4) / 2; }
-
-GPU_FN gpu_tile_a tile_q4(codes_q4 c, int32_t tile)
+/* Codes i and i + 4 of a word, i < 4, times scale plus bias.  A code in the last bits of 1024, or of
+ * 1024 above four bits of its own, becomes a number by one fma. */
+GPU_FN uint32_t numbers_q4(uint32_t word, int32_t i, uint32_t scale, uint32_t bias)
 {
-    gpu_tile_c v = gpu_tile_zero();
+    const uint32_t codes = i < 2 ? word : word >> 8;
+    const uint32_t exact = i % 2 == 0 ? gpu_fma_f16x2((codes & 0x000F000Fu) | 0x64006400u, 0x3C003C00u, 0xE400E400u)  /* v - 1024 */
+                                      : gpu_fma_f16x2((codes & 0x00F000F0u) | 0x64006400u, 0x2C002C00u, 0xD400D400u); /* v / 16 - 64 */
+    return gpu_fma_f16x2(exact, scale, bias);
+}
+
+GPU_FN gpu_tile_a tile_q4(codes_q4 c, const GPU_PRIVATE(u32) *scale, const GPU_PRIVATE(u32) *bias, int32_t tile)
+{
+    gpu_tile_a a;
     GPU_UNROLL
-    for (int32_t e = 0; e < 8; e++) {
-        const int32_t h = e / 2 % 2;
-        const float scale16 = 16.0f * c.scale[h], bias = c.bias[h] - scale16;
-        gpu_tile_set(&v, e, number_q4((uint32_t)(c.codes[h] >> (tile / 2 * 32)), tile % 2 * 4 + dealt_element(e), scale16, bias));
-    }
-    return gpu_tile_a_of(v);
+    for (int32_t i = 0; i < 4; i++)
+        gpu_tile_a_set(&a, i, numbers_q4((uint32_t)(c.codes[i % 2] >> (tile / 2 * 32)), tile % 2 * 2 + i / 2, scale[i % 2], bias[i % 2]));
+    return a;
 }
 
 /* Two rows of 8 columns: what a lane has of the tiles 2 pair and 2 pair + 1. */
@@ -131,10 +170,13 @@ GPU_FN void units_any(weight_rows r, int64_t step, int32_t pair, int32_t lane, G
 
 GPU_FN gpu_tile_a tile_any(const GPU_PRIVATE(f32) *units, int32_t tile)
 {
-    gpu_tile_c v = gpu_tile_zero();
+    gpu_tile_a a;
     GPU_UNROLL
-    for (int32_t e = 0; e < 8; e++) gpu_tile_set(&v, e, units[e / 2 % 2 * UNIT + tile % 2 * 4 + dealt_element(e)]);
-    return gpu_tile_a_of(v);
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t first = i % 2 * UNIT + tile % 2 * 2 + i / 2;
+        gpu_tile_a_set(&a, i, gpu_pack_f16(units[first], units[first + 4]));
+    }
+    return a;
 }
 
 /* ---- tokens ---- */
@@ -156,35 +198,78 @@ GPU_FN void copy_tokens(GPU_SHARED(u16) *tile, const GPU_GLOBAL(u16) *x, const G
 
 /* ---- the product ---- */
 
-/* c[a, j] += tile of rows a times tile of tokens j; n tokens are there. */
-GPU_FN void multiply_tiles(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(tile_a) *a, int32_t tile, int64_t n, bool full, int32_t lane,
+/* c[a, j] += tile of rows a times tile of tokens j; n tokens are there.  A tile of tokens is loaded
+ * before the one in front of it is multiplied. */
+GPU_FN void multiply_tiles(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(tile_a) *a, int32_t tile, int32_t n, bool full, int32_t lane,
                            GPU_PRIVATE(tile_c) *c)
 {
+    gpu_tile_b b[2];
+    b[0] = gpu_tile_load_b(tokens, 0, tile * 16, MM_STEP, lane);
     GPU_UNROLL
     for (int32_t j = 0; j < TOKEN_TILES; j++) {
         if (!full && j * 16 >= n) continue; /* the whole group */
-        const gpu_tile_b b = gpu_tile_load_b(tokens, j * 16, tile * 16, MM_STEP, lane);
+        if (j + 1 < TOKEN_TILES) b[(j + 1) % 2] = gpu_tile_load_b(tokens, (j + 1) * 16, tile * 16, MM_STEP, lane);
         GPU_UNROLL
-        for (int32_t i = 0; i < ROW_TILES; i++) gpu_tile_mma(&c[i * TOKEN_TILES + j], a[i], b);
+        for (int32_t i = 0; i < ROW_TILES; i++) gpu_tile_mma(&c[i * TOKEN_TILES + j], a[i], b[j % 2]);
+    }
+}
+
+/* A step whose weights are in codes. */
+GPU_FN void multiply_q4(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(codes_q4) *codes, bool is_bf16, int32_t n, bool full, int32_t lane,
+                        GPU_PRIVATE(tile_c) *c)
+{
+    uint32_t scale[ROW_TILES * 2], bias[ROW_TILES * 2];
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_TILES * 2; i++) {
+        scale[i] = pair_of(codes[i / 2].scale[i % 2], is_bf16);
+        bias[i] = pair_of(codes[i / 2].bias[i % 2], is_bf16);
+    }
+    GPU_UNROLL
+    for (int32_t tile = 0; tile < MM_STEP / 16; tile++) {
+        gpu_tile_a a[ROW_TILES];
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_TILES; i++) a[i] = tile_q4(codes[i], scale + 2 * i, bias + 2 * i, tile);
+        multiply_tiles(tokens, a, tile, n, full, lane, c);
+    }
+}
+
+/* A step whose weights are read now. */
+GPU_FN void multiply_any(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(weight_rows) *r, int64_t step, int32_t n, bool full, int32_t lane,
+                         GPU_PRIVATE(tile_c) *c)
+{
+    GPU_UNROLL
+    for (int32_t tile = 0; tile < MM_STEP / 16; tile += 2) {
+        float units[ROW_TILES * 2 * UNIT];
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_TILES; i++) units_any(r[i], step, tile / 2, lane, units + i * 2 * UNIT);
+        GPU_UNROLL
+        for (int32_t odd = 0; odd < 2; odd++) {
+            gpu_tile_a a[ROW_TILES];
+            GPU_UNROLL
+            for (int32_t i = 0; i < ROW_TILES; i++) a[i] = tile_any(units + i * 2 * UNIT, tile + odd);
+            multiply_tiles(tokens, a, tile + odd, n, full, lane, c);
+        }
     }
 }
 
 /* c = the wave's rows times the tokens at[] of all threads. */
-GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t n, bool full,
+GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int32_t n, bool full,
                      const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t thread, GPU_PRIVATE(tile_c) *c)
 {
-    const int32_t lane = thread % GPU_LANES;
-    const int64_t n_steps = (r[0].m.cols + MM_STEP - 1) / MM_STEP;
-    codes_q4 next[ROW_TILES];
+    const int32_t lane = thread % GPU_LANES, n_steps = (int32_t)((r[0].m.cols + MM_STEP - 1) / MM_STEP);
+    lane_q4 l[ROW_TILES];
+    codes_q4 codes[ROW_TILES], next[ROW_TILES];
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES * TOKEN_TILES; i++) c[i] = gpu_tile_zero();
     copy_tokens(tokens, x, at, 0, thread);
     GPU_UNROLL
-    for (int32_t i = 0; i < ROW_TILES; i++)
-        if (is_q4) next[i] = fetch_q4(r[i], 0, lane);
-    for (int64_t step = 0; step < n_steps; step++) {
-        const int32_t here = (int32_t)(step % 2) * MM_HALF;
-        codes_q4 codes[ROW_TILES];
+    for (int32_t i = 0; i < ROW_TILES; i++) {
+        if (!is_q4) continue;
+        l[i] = lane_q4_of(r[i], lane);
+        next[i] = fetch_q4(l[i], 0);
+    }
+    for (int32_t step = 0; step < n_steps; step++) {
+        const int32_t here = step % 2 * MM_HALF;
         gpu_copy_wait(0);
         gpu_barrier();
         if (step + 1 < n_steps) copy_tokens(tokens + (MM_HALF - here), x, at, step + 1, thread);
@@ -192,30 +277,18 @@ GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GP
         for (int32_t i = 0; i < ROW_TILES; i++) {
             if (!is_q4) continue;
             codes[i] = next[i];
-            next[i] = fetch_q4(r[i], step + 1, lane); /* none behind the last column */
+            next[i] = fetch_q4(l[i], step + 1); /* none behind the last column */
         }
-        GPU_UNROLL
-        for (int32_t tile = 0; tile < MM_STEP / 16; tile += 2) {
-            float units[ROW_TILES * 2 * UNIT];
-            GPU_UNROLL
-            for (int32_t i = 0; i < ROW_TILES; i++)
-                if (!is_q4) units_any(r[i], step, tile / 2, lane, units + i * 2 * UNIT);
-            GPU_UNROLL
-            for (int32_t odd = 0; odd < 2; odd++) {
-                gpu_tile_a a[ROW_TILES];
-                GPU_UNROLL
-                for (int32_t i = 0; i < ROW_TILES; i++)
-                    a[i] = is_q4 ? tile_q4(codes[i], tile + odd) : tile_any(units + i * 2 * UNIT, tile + odd);
-                multiply_tiles(tokens + here, a, tile + odd, n, full, lane, c);
-            }
-        }
+        if (is_q4) multiply_q4(tokens + here, codes, l[0].is_bf16, n, full, lane, c);
+        else multiply_any(tokens + here, r, step, n, full, lane, c);
     }
 }
 
 /* The kernel's code twice: few tokens are few tiles, and many need not ask. */
-GPU_FN void multiply_some(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t n,
+GPU_FN void multiply_some(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t n_tokens,
                           const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t thread, GPU_PRIVATE(tile_c) *c)
 {
+    const int32_t n = (int32_t)least(MM_TOKENS, n_tokens);
     if (n > MM_TOKENS - 16) multiply(tokens, x, at, n, true, r, is_q4, thread, c);
     else multiply(tokens, x, at, n, false, r, is_q4, thread, c);
 }

@@ -356,7 +356,8 @@ typedef struct mox_gpu_half_rows {
 
 /* y[t, r] = x_scale[t] (W[r, :] . x[t, :]) + bias[r],  x and x_scale as half_rows leaves them.
  * Grid (ceil(n / TOKENS), ceil(rows / ROWS)).  Kernels called _q4 take affine weights of 4 bits
- * whose w is at a multiple of 16 bytes, the others any. */
+ * whose w is at a multiple of 8 bytes, with scales and biases of bf16 or f16 at multiples of 2; the
+ * others take any. */
 typedef struct mox_gpu_matmul {
     mox_gpu_mat w;
     const GPU_GLOBAL(u16) *x;

@@ -67,6 +67,7 @@ GPU_FN float gpu_lane_max(float v)
 
 #define GPU_INFINITY (__int_as_float(0x7F800000))
 GPU_FN float gpu_exp(float v) { return expf(v); }
+GPU_FN float gpu_exp2(float v) { return exp2f(v); }
 GPU_FN float gpu_log(float v) { return logf(v); }
 GPU_FN float gpu_sqrt(float v) { return sqrtf(v); }
 GPU_FN float gpu_sin(float v) { return sinf(v); }

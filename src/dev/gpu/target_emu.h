@@ -59,6 +59,7 @@
 
 #define GPU_INFINITY INFINITY
 GPU_FN float gpu_exp(float v) { return expf(v); }
+GPU_FN float gpu_exp2(float v) { return exp2f(v); }
 GPU_FN float gpu_log(float v) { return logf(v); }
 GPU_FN float gpu_sqrt(float v) { return sqrtf(v); }
 GPU_FN float gpu_sin(float v) { return sinf(v); }

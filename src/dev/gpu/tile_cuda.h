@@ -23,6 +23,13 @@ GPU_FN uint32_t gpu_pack_f16(float low, float high)
     return *(const uint32_t *)&both;
 }
 
+GPU_FN uint32_t gpu_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t sum;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+    return sum;
+}
+
 GPU_FN int32_t gpu_tile_at(int32_t row, int32_t col, int32_t width)
 {
     const int32_t turn = width == 32 ? row >> 1 & 3 : row & 7;
@@ -86,6 +93,8 @@ GPU_FN gpu_tile_a gpu_tile_a_of(gpu_tile_c c)
     for (int i = 0; i < 4; i++) a.r[i] = gpu_pack_f16(c.v[2 * i], c.v[2 * i + 1]);
     return a;
 }
+
+#define gpu_tile_a_set(a, i, pair) ((void)((a)->r[i] = (pair)))
 
 GPU_FN int32_t gpu_tile_row(int32_t lane, int32_t i) { return (lane >> 2) + (i & 2) * 4; }
 GPU_FN int32_t gpu_tile_col(int32_t lane, int32_t i) { return (lane & 3) * 2 + (i & 1) + (i & 4) * 2; }

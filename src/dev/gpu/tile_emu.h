@@ -21,6 +21,15 @@ typedef mox_emu_quad gpu_quad;
 
 GPU_FN uint32_t gpu_pack_f16(float low, float high) { return (uint32_t)mox_f32_to_f16(low) | (uint32_t)mox_f32_to_f16(high) << 16; }
 
+GPU_FN uint32_t gpu_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    float v[2];
+    for (int i = 0; i < 2; i++) /* exact in f64 for what f16 holds, but for sums of very different sizes */
+        v[i] = (float)((double)mox_f16_to_f32((uint16_t)(a >> (16 * i))) * (double)mox_f16_to_f32((uint16_t)(b >> (16 * i))) +
+                       (double)mox_f16_to_f32((uint16_t)(c >> (16 * i))));
+    return gpu_pack_f16(v[0], v[1]);
+}
+
 /* Not a row after the other, so that who adds up addresses by hand is wrong. */
 GPU_FN int32_t gpu_tile_at(int32_t row, int32_t col, int32_t width)
 {
@@ -68,6 +77,12 @@ GPU_FN gpu_tile_a gpu_tile_a_of(gpu_tile_c c)
     gpu_tile_a a;
     for (int i = 0; i < 8; i++) a.h[i] = mox_f32_to_f16(c.v[i]);
     return a;
+}
+
+GPU_FN void gpu_tile_a_set(gpu_tile_a *a, int32_t i, uint32_t pair)
+{
+    a->h[2 * i] = (uint16_t)pair;
+    a->h[2 * i + 1] = (uint16_t)(pair >> 16);
 }
 
 #define gpu_tile_row_sum(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_ROW_SUM, mox_f32_bits(v), lane, GPU_SITE))

@@ -24,6 +24,11 @@ template <typename T> GPU_FN void gpu_store_quad(threadgroup T *p, int64_t i, gp
 
 GPU_FN uint32_t gpu_pack_f16(float low, float high) { return as_type<uint>(half2((half)low, (half)high)); }
 
+GPU_FN uint32_t gpu_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    return as_type<uint>(fma(as_type<half2>(a), as_type<half2>(b), as_type<half2>(c)));
+}
+
 GPU_FN int32_t gpu_tile_at(int32_t row, int32_t col, int32_t width) { return row * width + col; }
 
 GPU_FN gpu_tile_c gpu_tile_zero(void)
@@ -75,6 +80,12 @@ GPU_FN gpu_tile_a gpu_tile_a_of(gpu_tile_c c)
     for (int i = 0; i < 4; i++)
         for (int e = 0; e < 2; e++) a.m[i % 2 * 2 + i / 2].thread_elements()[e] = (half)c.m[i].thread_elements()[e];
     return a;
+}
+
+GPU_FN void gpu_tile_a_set(thread gpu_tile_a *a, int32_t i, uint32_t pair)
+{
+    const half2 v = as_type<half2>(pair);
+    for (int e = 0; e < 2; e++) a->m[(i & 1) * 2 + i / 2].thread_elements()[e] = v[e];
 }
 
 GPU_FN int32_t gpu_tile_row(int32_t lane, int32_t i) { return (lane & 16) / 4 + (lane / 2 & 3) + (i & 2) * 4; }
