@@ -67,20 +67,32 @@ GPU_FN bool all_see(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int3
 
 /* ---- bringing things in ---- */
 
-/* Keys or values [j, j + block) of a head; threads in a row share a key's vector. */
-GPU_FN void copy_block(GPU_SHARED(u16) *block, mox_gpu_cache c, flash_rows r, int32_t j, int64_t head, int32_t dim, int32_t thread)
+/* Where a key is that a thread helps to copy. */
+typedef struct key_place {
+    int64_t page;
+    uint32_t in_page;
+    bool there;
+} key_place;
+
+/* Of the block [j, j + block); threads in a row share a key. */
+GPU_FN key_place place_of_key(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j, int32_t dim, int32_t thread)
 {
-    const int32_t share = FLASH_THREADS / block_keys(dim), row = thread / share, pos = j + row;
-    const bool there = pos < r.last;
-    int64_t at = 0;
-    if (there) {
-        const uint32_t len = (uint32_t)c.page_len, page = (uint32_t)pos / len;
-        at = head * c.head_stride + gpu_load(r.pages, page) * c.page_stride + ((uint32_t)pos - page * len) * c.token_stride;
-    }
+    const uint32_t pos = (uint32_t)(j + thread / (FLASH_THREADS / block_keys(dim))), len = (uint32_t)p->k.page_len;
+    key_place k;
+    k.there = pos < (uint32_t)r.last;
+    k.page = k.there ? gpu_load(r.pages, pos / len) : 0;
+    k.in_page = k.there ? pos % len : 0u;
+    return k;
+}
+
+GPU_FN void copy_block(GPU_SHARED(u16) *block, mox_gpu_cache c, key_place k, int64_t head, int32_t dim, int32_t thread)
+{
+    const int32_t share = FLASH_THREADS / block_keys(dim), row = thread / share;
+    const GPU_GLOBAL(u16) *from = GPU_CAST(u16, c.data) + (k.page * c.page_stride + k.in_page * c.token_stride + head * c.head_stride);
     GPU_UNROLL
     for (int32_t i = 0; i < FLASH_WIDEST / 8; i++) {
         const int32_t col = (thread % share + i * share) * 8;
-        if (i < dim / 8 / share) gpu_copy_quad(block, gpu_tile_at(row, col, dim), GPU_CAST(u16, c.data), at + (there ? col : 0), there);
+        if (i < dim / 8 / share) gpu_copy_quad(block, gpu_tile_at(row, col, dim), from, col, k.there);
     }
     gpu_copy_commit();
 }
@@ -115,35 +127,33 @@ typedef struct flash_state {
 } flash_state;
 GPU_TYPE(flash_state, flash_state);
 
-/* 2^(v - max); 0 for -inf, even where max is -inf as well. */
-GPU_FN float power_of(float v, float max) { return gpu_exp2(v - (max == -GPU_INFINITY ? 0.0f : max)); }
+/* A maximum to compare with: nothing seen is 0, and then all weights are 2^-inf. */
+GPU_FN float finite(float max) { return max == -GPU_INFINITY ? 0.0f : max; }
 
-/* scores -> weights relative to the new maximum; returns by what earlier sums shrink, in shrink. */
+/* Scores, still to be scaled, become weights relative to the new maximum; shrink: by what earlier sums do. */
 GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j0, int32_t n_tiles, int32_t row0, int32_t lane,
                   GPU_PRIVATE(tile_c) *score, GPU_PRIVATE(flash_state) *st, GPU_PRIVATE(f32) *shrink)
 {
     const bool plain = all_see(p, r, j0, n_tiles * 16);
     float max[2];
-    max[0] = st->max[0];
-    max[1] = st->max[1];
+    max[0] = max[1] = -GPU_INFINITY;
     GPU_UNROLL
     for (int32_t t = 0; t < FLASH_KEYS_MOST / 16; t++) {
         if (t >= n_tiles) continue;
         GPU_UNROLL
         for (int32_t e = 0; e < 8; e++) {
-            const int32_t h = e / 2 % 2;
-            float v = gpu_tile_get(score[t], e) * st->scale[h];
-            if (!plain && !sees(p, r, row0 + gpu_tile_row(lane, e), j0 + t * 16 + gpu_tile_col(lane, e))) v = -GPU_INFINITY;
-            gpu_tile_set(&score[t], e, v);
-            max[h] = gpu_max(max[h], v);
+            if (!plain && !sees(p, r, row0 + gpu_tile_row(lane, e), j0 + t * 16 + gpu_tile_col(lane, e)))
+                gpu_tile_set(&score[t], e, -GPU_INFINITY);
+            max[e / 2 % 2] = gpu_max(max[e / 2 % 2], gpu_tile_get(score[t], e));
         }
     }
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        max[h] = gpu_tile_row_max(max[h], lane);
-        shrink[h] = power_of(st->max[h], max[h]);
+        max[h] = gpu_max(st->max[h], gpu_tile_row_max(max[h], lane) * st->scale[h]);
+        shrink[h] = gpu_exp2(st->max[h] - finite(max[h]));
         st->max[h] = max[h];
         st->sum[h] *= shrink[h];
+        max[h] = finite(max[h]);
     }
     GPU_UNROLL
     for (int32_t t = 0; t < FLASH_KEYS_MOST / 16; t++) {
@@ -151,7 +161,7 @@ GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_
         GPU_UNROLL
         for (int32_t e = 0; e < 8; e++) {
             const int32_t h = e / 2 % 2;
-            const float w = power_of(gpu_tile_get(score[t], e), max[h]);
+            const float w = gpu_exp2(gpu_tile_get(score[t], e) * st->scale[h] - max[h]);
             gpu_tile_set(&score[t], e, w);
             st->sum[h] += w;
         }
@@ -185,23 +195,25 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
     gpu_barrier();
     st.max[0] = st.max[1] = -GPU_INFINITY;
     st.sum[0] = st.sum[1] = 0.0f;
-    copy_block(keys, p->k, r, r.first, kv_head, dim, thread);
-    copy_block(values, p->v, r, r.first, kv_head, dim, thread);
+    key_place place = place_of_key(p, r, r.first, dim, thread);
+    copy_block(keys, p->k, place, kv_head, dim, thread);
+    copy_block(values, p->v, place, kv_head, dim, thread);
     for (int32_t j = r.first; j < r.last; j += n_keys) {
         gpu_tile_c score[FLASH_KEYS_MOST / 16];
         float shrink[2];
         gpu_copy_wait(1); /* the keys */
         gpu_barrier();
         GPU_UNROLL
-        for (int32_t t = 0; t < FLASH_KEYS_MOST / 16; t++) {
-            if (t >= n_keys / 16) continue;
-            score[t] = gpu_tile_zero();
+        for (int32_t t = 0; t < FLASH_KEYS_MOST / 16; t++) score[t] = gpu_tile_zero();
+        GPU_UNROLL
+        for (int32_t d = 0; d < FLASH_WIDEST / 16; d++) { /* sums in a row are of different tiles: none waits for the one before */
             GPU_UNROLL
-            for (int32_t d = 0; d < FLASH_WIDEST / 16; d++)
-                if (d < dim / 16) gpu_tile_mma(&score[t], q[d], gpu_tile_load_b(keys, t * 16, d * 16, dim, lane));
+            for (int32_t t = 0; t < FLASH_KEYS_MOST / 16; t++)
+                if (d < dim / 16 && t < n_keys / 16) gpu_tile_mma(&score[t], q[d], gpu_tile_load_b(keys, t * 16, d * 16, dim, lane));
         }
         gpu_barrier();
-        copy_block(keys, p->k, r, j + n_keys, kv_head, dim, thread);
+        place = place_of_key(p, r, j + n_keys, dim, thread);
+        copy_block(keys, p->k, place, kv_head, dim, thread);
         weigh(p, r, j, n_keys / 16, row0, lane, score, &st, shrink);
         GPU_UNROLL
         for (int32_t d = 0; d < FLASH_WIDEST / 16; d++) {
@@ -220,15 +232,15 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
                 if (d < dim / 16) gpu_tile_mma(&out[d], w, gpu_tile_load_b_across(values, t * 16, d * 16, dim, lane));
         }
         gpu_barrier();
-        copy_block(values, p->v, r, j + n_keys, kv_head, dim, thread);
+        copy_block(values, p->v, place, kv_head, dim, thread);
     }
     gpu_copy_wait(0); /* of blocks that are not there */
     const float sink = sink_of(p, head) * ONE_BY_LN2;
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
         const int32_t i = row0 + gpu_tile_row(lane, 2 * h);
-        const float top = gpu_max(st.max[h], sink), down = power_of(st.max[h], top);
-        const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + power_of(sink, top);
+        const float top = gpu_max(st.max[h], sink), down = gpu_exp2(st.max[h] - finite(top));
+        const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + gpu_exp2(sink - finite(top));
         const float factor = denom == 0.0f ? 0.0f : down / denom;
         if (i >= r.n) continue; /* no lane operation follows */
         GPU_GLOBAL(f32) *to = p->out + out_at(p, r.row0 + i, head);

@@ -65,7 +65,8 @@
  *                                  gpu_copy_wait(n), n a constant, waits for all but the last n
  *                                  batches of this thread.  Other threads see them after a barrier
  *
- *   gpu_exp gpu_exp2 gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
+ *   gpu_exp2(v)                    to 2^-21 or so; may be 0 below 2^-126
+ *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
  *
  * Rules

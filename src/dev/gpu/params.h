@@ -407,8 +407,8 @@ typedef struct mox_gpu_moe_tiles {
 
 /* ---- flash.h: groups of 128 threads ---- */
 
-/* attention for many rows: dim = v_dim is what the name says; no second part; k and v are
- * f16, at multiples of 16 bytes with strides that are multiples of 8.  n_pieces is not read.
+/* attention for many rows: dim = v_dim is what the name says; no second part; scale > 0; k and v are
+ * f16 of one page_len, at multiples of 16 bytes with strides that are multiples of 8.  n_pieces is not read.
  * Grid (heads, n_tiles), n_tiles the sum of ceil(n / MOX_GPU_FLASH_ROWS) over the spans. */
 enum { MOX_GPU_FLASH_ROWS = 64 };
 typedef struct mox_gpu_attention_flash {

@@ -67,7 +67,13 @@ GPU_FN float gpu_lane_max(float v)
 
 #define GPU_INFINITY (__int_as_float(0x7F800000))
 GPU_FN float gpu_exp(float v) { return expf(v); }
-GPU_FN float gpu_exp2(float v) { return exp2f(v); }
+/* What is below the normal numbers is 0. */
+GPU_FN float gpu_exp2(float v)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+    return power;
+}
 GPU_FN float gpu_log(float v) { return logf(v); }
 GPU_FN float gpu_sqrt(float v) { return sqrtf(v); }
 GPU_FN float gpu_sin(float v) { return sinf(v); }
