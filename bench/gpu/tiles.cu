@@ -431,8 +431,8 @@ static void bench_split(int64_t past, int64_t n_pieces)
     }
     const auto go = [&](int i) {
         const mox_gpu_attention &a = all[i % 4];
-        mox_gpu_kernel_attention_split<<<dim3(4, 1, (unsigned)n_pieces), 128>>>(a);
-        mox_gpu_kernel_attention_merge<<<dim3(32, 1), 128>>>(a);
+        mox_gpu_kernel_attention_split_128<<<dim3(4, 1, (unsigned)n_pieces), 128>>>(a);
+        mox_gpu_kernel_attention_join<<<dim3(32, 1), 128>>>(a);
     };
     go(3);
     compare_attention<<<64, 64>>>(all[3], span, 1, sums);
@@ -456,9 +456,9 @@ int main()
     bench_flash(N, 0, true);
     bench_flash(N, 14336, false);
     bench_flash(1000, 77, false);
-    bench_split(16384, 16);
     bench_split(16384, 32);
     bench_split(16384, 64);
+    bench_split(16384, 128);
     bench_split(1000, 16);
     bench_experts(0, true, true);
     bench_experts(1, true, false);

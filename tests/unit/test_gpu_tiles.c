@@ -341,8 +341,9 @@ static float *split(mox_gpu_attention p, int64_t n_out)
 {
     const int64_t per_kv = p.heads / p.kv_heads;
     p.out = device_f32(n_out);
-    launch(MOX_GPU_KERNEL_attention_split, p.kv_heads * over(per_kv, MOX_GPU_SPLIT_HEADS), SPANS, p.n_pieces, &p);
-    if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_merge, p.heads, SPANS, 1, &p);
+    launch(p.dim == 128 ? MOX_GPU_KERNEL_attention_split_128 : MOX_GPU_KERNEL_attention_split_256,
+           p.kv_heads * over(per_kv, MOX_GPU_SPLIT_HEADS), SPANS, p.n_pieces, &p);
+    if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_join, p.heads, SPANS, 1, &p);
     return download_f32(p.out, n_out);
 }
 

@@ -128,7 +128,7 @@ typedef struct flash_state {
 GPU_TYPE(flash_state, flash_state);
 
 /* A maximum to compare with: nothing seen is 0, and then all weights are 2^-inf. */
-GPU_FN float finite(float max) { return max == -GPU_INFINITY ? 0.0f : max; }
+GPU_FN float or_zero(float max) { return max == -GPU_INFINITY ? 0.0f : max; }
 
 /* Scores, still to be scaled, become weights relative to the new maximum; shrink: by what earlier sums do. */
 GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j0, int32_t n_tiles, int32_t row0, int32_t lane,
@@ -150,10 +150,10 @@ GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
         max[h] = gpu_max(st->max[h], gpu_tile_row_max(max[h], lane) * st->scale[h]);
-        shrink[h] = gpu_exp2(st->max[h] - finite(max[h]));
+        shrink[h] = gpu_exp2(st->max[h] - or_zero(max[h]));
         st->max[h] = max[h];
         st->sum[h] *= shrink[h];
-        max[h] = finite(max[h]);
+        max[h] = or_zero(max[h]);
     }
     GPU_UNROLL
     for (int32_t t = 0; t < FLASH_KEYS_MOST / 16; t++) {
@@ -239,10 +239,10 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
         const int32_t i = row0 + gpu_tile_row(lane, 2 * h);
-        const float top = gpu_max(st.max[h], sink), down = gpu_exp2(st.max[h] - finite(top));
-        const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + gpu_exp2(sink - finite(top));
+        const float top = gpu_max(st.max[h], sink), down = gpu_exp2(st.max[h] - or_zero(top));
+        const float denom = gpu_tile_row_sum(st.sum[h], lane) * down + gpu_exp2(sink - or_zero(top));
         const float factor = denom == 0.0f ? 0.0f : down / denom;
-        if (i >= r.n) continue; /* no lane operation follows */
+        if (i >= r.n) continue; /* all lanes meet again before the other row */
         GPU_GLOBAL(f32) *to = p->out + out_at(p, r.row0 + i, head);
         GPU_UNROLL
         for (int32_t d = 0; d < FLASH_WIDEST / 16; d++) {

@@ -20,7 +20,8 @@
     X(router_topk) X(router_sigmoid) X(moe_bucket) X(moe_combine)                               \
     X(half_rows) X(matmul) X(matmul_q4) X(moe_sort) X(moe_tiles)                                \
     X(experts_gate_up_tiles) X(experts_gate_up_tiles_q4) X(experts_down_tiles) X(experts_down_tiles_q4) \
-    X(attention_flash_128) X(attention_flash_64) X(attention_flash_256) X(attention_split)
+    X(attention_flash_128) X(attention_flash_64) X(attention_flash_256) \
+    X(attention_split_128) X(attention_split_256) X(attention_join)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name) MOX_GPU_KERNEL_##name,
@@ -421,10 +422,13 @@ typedef mox_gpu_attention_flash mox_gpu_attention_flash_256;
 
 /* ---- split.h: groups of 128 threads ---- */
 
-/* attention for spans of one row (others are left alone): dim and v_dim are 128 or 256, no second part;
- * k and v as attention_flash has them.  attention_merge follows where n_pieces > 1.
- * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SPLIT_HEADS), n_spans, n_pieces). */
-enum { MOX_GPU_SPLIT_HEADS = 8 };
-typedef mox_gpu_attention mox_gpu_attention_split;
+/* attention for spans of one row (others are left alone): dim = v_dim is what the name says, no second
+ * part; k and v as attention_flash has them.  attention_join follows where n_pieces > 1.
+ * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SPLIT_HEADS), n_spans, n_pieces).
+ * attention_join: as attention_merge, for many pieces; grid (heads, n_spans). */
+enum { MOX_GPU_SPLIT_HEADS = 8, MOX_GPU_JOIN_PIECES = 1024 };
+typedef mox_gpu_attention mox_gpu_attention_split_128;
+typedef mox_gpu_attention mox_gpu_attention_split_256;
+typedef mox_gpu_attention mox_gpu_attention_join;
 
 #endif
