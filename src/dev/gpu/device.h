@@ -19,7 +19,8 @@
 typedef struct mox_gpu_experts {
     void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */
     int64_t n;
-    bool is_four;       /* matvec4.h can read them all */
+    bool is_four;       /* matvec4.h can read them all, */
+    bool is_q4;         /*   and so can matmul.h's kernels of that name */
     int64_t width, dim; /* of gate and up, and of down: their rows */
 } mox_gpu_experts;
 
@@ -36,6 +37,7 @@ typedef struct mox_dev_gpu {
     mox_dev dev; /* first: a mox_dev of this device is one of these */
     mox_gpu_backend *backend;
     pthread_mutex_t lock;
+    bool halves;  /* products and attention of many tokens may take operands in f16 */
     bool in_step; /* between begin_step and end_step of the backend */
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
@@ -84,6 +86,17 @@ mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float
 mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
 
+/* ---- slots_tiles.c: products of many tokens, operands in f16 ---- */
+
+enum { MOX_GPU_MANY = 16 }; /* tokens; of more, the kernels on tiles make less work */
+
+/* Do n tokens go there? */
+static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n) { return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_MANY; }
+void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a);
+void mox_gpu_tile_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a);
+/* False when the scratch of a is too small. */
+bool mox_gpu_tile_experts(mox_dev *d, const mox_moe_ffn_args *a);
+
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);
 void mox_gpu_fill_attention(mox_dev_ops *ops);
@@ -91,6 +104,6 @@ void mox_gpu_fill_deltanet(mox_dev_ops *ops);
 void mox_gpu_fill_rows(mox_dev_ops *ops);
 
 /* The device over a backend, which it takes over, also on failure. */
-mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err);
+mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err);
 
 #endif

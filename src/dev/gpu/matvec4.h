@@ -20,12 +20,12 @@
 
 #include "dev/gpu/number.h"
 
-enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_WIDES = 64,
+enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_QUADS = 64,
        FOUR_DOWN_WAVES = 4, FOUR_DOWN_THREADS = FOUR_DOWN_WAVES * GPU_LANES };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
-    mox_gpu_wide w[2][2];
+    gpu_quad w[2][2];
     uint64_t scales[2], biases[2];
 } four_tile;
 GPU_TYPE(four_tile, four_tile);
@@ -38,16 +38,11 @@ GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, G
         const int64_t r = least(row + lane / 4 + 8 * h, m.rows - 1);
         const int64_t at = r * m.row_bytes + chunk * (FOUR_CHUNK / 2) + lane % 4 * 16;
         const int64_t scale_at = 2 * (r * m.scale_cols + chunk * FOUR_GROUPS);
-        gpu_bytes_wide(m.w, at, &t->w[h][0]);
-        gpu_bytes_wide(m.w, at + 64, &t->w[h][1]);
+        gpu_bytes_quad(m.w, at, &t->w[h][0]);
+        gpu_bytes_quad(m.w, at + 64, &t->w[h][1]);
         t->scales[h] = gpu_bytes_u64(m.scales, scale_at);
         t->biases[h] = gpu_bytes_u64(m.biases, scale_at);
     }
-}
-
-GPU_FN uint32_t four_pair(float low, float high)
-{
-    return gpu_f32_to_f16(low) | (uint32_t)gpu_f32_to_f16(high) << 16;
 }
 
 /* What a wave knows of its chunk of x beside the planes. */
@@ -58,7 +53,7 @@ typedef struct four_x {
 
 /* Splits 256 numbers into planes [2][32]: a lane takes the eight of one word of codes, whose pairs
  * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
-GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int32_t lane)
+GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
 {
     float v[8], largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
@@ -72,12 +67,12 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
     /* The largest becomes 2^14 and more; below 2^-112 f16 does without the rest. */
     const uint32_t bits = gpu_f32_bits(gpu_lane_max(largest)) >> 23, exponent = bits < 15u ? 15u : bits;
     const float up = gpu_bits_f32((268u - exponent) << 23);
-    mox_gpu_wide high, low;
+    gpu_quad high, low;
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
         const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
-        high.w[i] = four_pair(a, b);
-        low.w[i] = four_pair(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
+        high.w[i] = gpu_pack_f16(a, b);
+        low.w[i] = gpu_pack_f16(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
     }
     gpu_store(planes, lane, high);
     gpu_store(planes, 32 + lane, low);
@@ -90,7 +85,7 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
 GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_t)(four >> (16 * i)) & 0xFFFFu); }
 
 /* y[0..1]: rows g and g + 8 of this wave's chunk, in the lanes of t = 0 (and 2). */
-GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
+GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(quad) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
 {
     const int32_t g = lane / 4, t = lane % 4, half = t / 2;
     const bool mine = g / 4 == half && g % 4 < 2;
@@ -104,7 +99,7 @@ GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *plan
         for (int32_t k = 0; k < 4; k++) even[k] = odd[k] = 0.0f;
         GPU_UNROLL
         for (int32_t j = 0; j < 4; j++) {
-            mox_gpu_wide b = gpu_load(planes, g % 2 * 32 + i * 16 + t * 4 + j);
+            gpu_quad b = gpu_load(planes, g % 2 * 32 + i * 16 + t * 4 + j);
             GPU_UNROLL
             for (int32_t k = 0; k < 4; k++) b.w[k] = mine ? b.w[k] : 0u;
             const uint32_t w0 = tile->w[0][i].w[j], w1 = tile->w[1][i].w[j], v0 = w0 >> 8, v1 = w1 >> 8;
@@ -143,7 +138,7 @@ GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t first, int32_t n, in
 
 GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
@@ -156,10 +151,10 @@ GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
         const int64_t chunk = first + wave, next = chunk + FOUR_WAVES;
         const bool there = chunk < n_chunks; /* the same in a wave */
         four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         gpu_barrier();
         if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile, planes + wave * FOUR_QUADS, x, lane, y);
             sum[0] += y[0];
             sum[1] += y[1];
         }
@@ -175,7 +170,7 @@ GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 
 GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
@@ -192,14 +187,14 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
         if (there) {
             four_load(gate, row, chunk, lane, &tile_gate);
             four_load(up, row, chunk, lane, &tile_up);
-            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         }
         gpu_barrier();
         if (there) {
-            four_dots(&tile_gate, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile_gate, planes + wave * FOUR_QUADS, x, lane, y);
             sum_gate[0] += y[0];
             sum_gate[1] += y[1];
-            four_dots(&tile_up, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile_up, planes + wave * FOUR_QUADS, x, lane, y);
             sum_up[0] += y[0];
             sum_up[1] += y[1];
         }
@@ -215,7 +210,7 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
 
 GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_DOWN_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_DOWN_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_DOWN_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y();
@@ -231,10 +226,10 @@ GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
         const int64_t chunk = first + wave, next = chunk + FOUR_DOWN_WAVES;
         const bool there = chunk < n_chunks; /* the same in a wave */
         four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (pair * down.cols + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+        if (there) x = four_split(p->x + (pair * down.cols + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         gpu_barrier();
         if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile, planes + wave * FOUR_QUADS, x, lane, y);
             sum[0] += y[0];
             sum[1] += y[1];
         }

@@ -25,6 +25,10 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
     }
+    if (mox_gpu_is_many(d, a->n) && !a->exact) {
+        mox_gpu_tile_matmul(d, a);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, matvec, mox_ceil_div(a->w.rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), 1,
                    .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = a->w.rows, .x_stride = a->x_stride,
                    .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
@@ -38,6 +42,10 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
     MOX_TRY(mox_gpu_check_mat(a->gate, err));
     MOX_TRY(mox_gpu_check_mat(a->up, err));
     const int64_t n = a->offsets[1];
+    if (mox_gpu_is_many(d, n)) {
+        mox_gpu_tile_gate_up(d, a);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, gate_up, mox_ceil_div(a->gate->rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(n, MOX_GPU_MATVEC_TOKENS), 1,
                    .gate = mox_gpu_mat_of(a->gate), .up = mox_gpu_mat_of(a->up), .x = a->x, .y = a->y, .n = n, .x_stride = a->x_stride,
                    .y_stride = a->y_stride);
@@ -80,8 +88,10 @@ static mox_status slot_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
     if (a->layer >= g->n_layers || g->layers[a->layer].n != a->n_experts || g->layers[a->layer].width != a->width ||
         g->layers[a->layer].dim != a->dim)
         return mox_fail(err, MOX_E_ARG, "device %s: it was not told of the experts of layer %d", d->name, a->layer);
-    MOX_GPU_LAUNCH(d, moe_bucket, 1, 1, 1, .ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs,
-                   .n_pairs = a->n * a->k, .n_experts = a->n_experts);
+    const mox_gpu_moe_bucket p = {.ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs, .n_pairs = a->n * a->k,
+                                  .n_experts = a->n_experts};
+    const bool many = a->n > MOX_GPU_MANY; /* a group for all experts, or for each */
+    mox_gpu_launch(d, many ? MOX_GPU_KERNEL_moe_sort : MOX_GPU_KERNEL_moe_bucket, many ? a->n_experts : 1, 1, 1, &p, sizeof p);
     return MOX_OK;
 }
 
@@ -97,6 +107,7 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
                        .y = a->rows);
         return MOX_OK;
     }
+    if (mox_gpu_is_many(d, a->n) && mox_gpu_tile_experts(d, a)) return MOX_OK;
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
                    .y_stride = a->width, .x_divisor = a->k);
