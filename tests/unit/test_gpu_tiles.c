@@ -111,7 +111,7 @@ static bool matmul_right(const both_mat *m, const float *x, int64_t n, bool is_q
             mag[at] += fabs((double)mox_vec_at(&bias->host, r));
         }
     const uint16_t zero = 0; /* wrong: for the last column of the last token */
-    if (wrong) kit_ok(mox_emu_upload(kit.emu, h.x + (n - 1) * h.stride + place_of(cols - 1), &zero, sizeof zero, &kit.err));
+    if (wrong) kit_ok(device_write(h.x + (n - 1) * h.stride + place_of(cols - 1), &zero, sizeof zero));
     const mox_gpu_matmul p = {.w = m->device, .x = h.x, .x_scale = h.scale, .y = device_f32(n_y), .n = n, .rows = rows,
                               .x_stride = h.stride, .y_stride = stride, .bias = bias->device};
     launch(is_q4 ? MOX_GPU_KERNEL_matmul_q4 : MOX_GPU_KERNEL_matmul, over(n, MOX_GPU_TILE_TOKENS), over(rows, MOX_GPU_TILE_ROWS), 1, &p);
