@@ -162,7 +162,7 @@ static void same_bytes(float *(*f)(const problem *p, int64_t *n), problem p) { a
 
 /* ---- products ---- */
 
-enum { ROWS = 150, COLS = 192 };
+enum { ROWS = 150, COLS = MOX_GPU_MANY_COLS + 64 };
 
 static float *matmul(const problem *p, int64_t *n)
 {
@@ -212,7 +212,7 @@ static void test_gate_up(void **state)
 /* A layer for each call: experts are placed once. */
 static float *experts(const problem *p, int64_t *n)
 {
-    enum { EXPERTS = 5, K = 2, DIM = 128, WIDTH = 64 };
+    enum { EXPERTS = 5, K = 2, DIM = MOX_GPU_MANY_COLS, WIDTH = 64 };
     static int32_t next[2];
     mox_rng rng;
     mox_rng_init(&rng, 5);

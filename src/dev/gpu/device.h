@@ -88,10 +88,15 @@ mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
 
 /* ---- slots_tiles.c: products of many tokens, operands in f16 ---- */
 
-enum { MOX_GPU_MANY = 16 }; /* tokens; of more, the kernels on tiles make less work */
+/* More tokens than this make less work there, if they have so many columns at least: shorter sums end
+ * before what is brought ahead is of use. */
+enum { MOX_GPU_MANY = 16, MOX_GPU_MANY_COLS = 256 };
 
-/* Do n tokens go there? */
-static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n) { return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_MANY; }
+/* Do n tokens of so many columns go there? */
+static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n, int64_t cols)
+{
+    return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_MANY && cols >= MOX_GPU_MANY_COLS;
+}
 void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a);
 void mox_gpu_tile_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a);
 /* False when the scratch of a is too small. */

@@ -25,7 +25,7 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
     }
-    if (mox_gpu_is_many(d, a->n) && !a->exact) {
+    if (mox_gpu_is_many(d, a->n, w.cols) && !a->exact) {
         mox_gpu_tile_matmul(d, a);
         return MOX_OK;
     }
@@ -42,7 +42,7 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
     MOX_TRY(mox_gpu_check_mat(a->gate, err));
     MOX_TRY(mox_gpu_check_mat(a->up, err));
     const int64_t n = a->offsets[1];
-    if (mox_gpu_is_many(d, n)) {
+    if (mox_gpu_is_many(d, n, a->gate->cols)) {
         mox_gpu_tile_gate_up(d, a);
         return MOX_OK;
     }
@@ -107,7 +107,7 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
                        .y = a->rows);
         return MOX_OK;
     }
-    if (mox_gpu_is_many(d, a->n) && mox_gpu_tile_experts(d, a)) return MOX_OK;
+    if (mox_gpu_is_many(d, a->n, a->dim) && mox_gpu_tile_experts(d, a)) return MOX_OK;
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
                    .y_stride = a->width, .x_divisor = a->k);
