@@ -14,6 +14,7 @@
 #include "dev/gpu/moe.h"
 #include "dev/gpu/norm.h"
 #include "dev/gpu/pointwise.h"
+#include "dev/gpu/product.h"
 #include "dev/gpu/rope.h"
 #include "dev/gpu/router.h"
 #include "dev/gpu/sort.h"

@@ -23,7 +23,8 @@
     X(experts_gate_up_tiles, 128) X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128)   \
     X(experts_down_tiles_q4, 128) X(attention_flash_64, 128) X(attention_flash_128, 128)        \
     X(attention_flash_256, 128) X(attention_split_128, 128) X(attention_split_256, 128)         \
-    X(attention_join, 128) X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128)
+    X(attention_join, 128) X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128)                       \
+    X(matmul_f32, 256)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -220,6 +221,13 @@ typedef struct mox_gpu_moe4_down {
     const GPU_GLOBAL(f32) *x; /* [n, k, columns of down] */
     GPU_GLOBAL(f32) *y;       /* [n, k, rows of down] */
 } mox_gpu_moe4_down;
+
+/* ---- product.h: many tokens, all in f32 ---- */
+
+/* mox_gpu_matvec with heads = 1; x is at a multiple of 16 bytes, its stride one of 4, cols one of 8.
+ * Grid (ceil(n / TILE), ceil(rows / TILE)). */
+enum { MOX_GPU_PRODUCT_TILE = 32 };
+typedef mox_gpu_matvec mox_gpu_matmul_f32;
 
 /* ---- embed.h ---- */
 

@@ -29,9 +29,14 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
         mox_gpu_tile_matmul(d, a);
         return MOX_OK;
     }
-    MOX_GPU_LAUNCH(d, matvec, mox_ceil_div(a->w.rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), 1,
-                   .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = a->w.rows, .x_stride = a->x_stride,
-                   .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+    const mox_gpu_matvec p = {.w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride, .y_stride = a->y_stride,
+                              .bias = mox_gpu_vec_of(&a->bias)};
+    if (mox_gpu_is_many(d, a->n, w.cols) && (uintptr_t)a->x % 16 == 0 && a->x_stride % 4 == 0 && w.cols % 8 == 0)
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matmul_f32, mox_ceil_div(a->n, MOX_GPU_PRODUCT_TILE), mox_ceil_div(w.rows, MOX_GPU_PRODUCT_TILE), 1,
+                       &p, sizeof p);
+    else
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec, mox_ceil_div(w.rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), 1, &p,
+                       sizeof p);
     return MOX_OK;
 }
 
