@@ -178,11 +178,30 @@ static float *matmul(const problem *p, int64_t *n)
     *n = p->n * ROWS;
     return y;
 }
+
+/* Three products with x in one place: x is the same for the second, and another for the third. */
+static float *products_in_a_row(const problem *p, int64_t *n)
+{
+    mox_rng rng;
+    mox_rng_init(&rng, 7);
+    float *x = numbers(&rng, p->n * COLS), *y = room(3 * p->n * ROWS * 4);
+    void *scratch = room(mox_matmul_scratch(p->n, COLS));
+    for (int i = 0; i < 3; i++) {
+        const mox_mat w = affine(&rng, p->bits, ROWS, COLS);
+        const mox_add_args twice = {.a = x, .b = x, .out = x, .n = p->n * COLS};
+        if (i == 2 && !p->wrong) must(at.now->ops.add(at.now, &twice, &at.err));
+        must(at.now->ops.matmul(at.now, &(mox_matmul_args){.w = w, .x = x, .y = y + i * p->n * ROWS, .n = p->n, .x_stride = COLS,
+                                                           .y_stride = ROWS, .scratch = scratch}, &at.err));
+    }
+    *n = 3 * p->n * ROWS;
+    return y;
+}
 static void test_matmul(void **state)
 {
     (void)state;
     near_but_other(matmul, (problem){.bits = 4, .n = 40});
     near_but_other(matmul, (problem){.bits = 8, .n = MOX_GPU_MANY + 1});
+    near_but_other(products_in_a_row, (problem){.bits = 4, .n = 20});
     same_bytes(matmul, (problem){.bits = 4, .n = MOX_GPU_MANY});
     near_but_other(matmul, (problem){.bits = 4, .n = 40, .exact = true});
     near_but_other(matmul, (problem){.bits = 8, .n = 33, .exact = true});

@@ -194,6 +194,7 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     g->in_step = b->n == b->n_spans && backend->begin_step;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
+    g->halved_x = NULL;
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;

@@ -39,6 +39,9 @@ typedef struct mox_dev_gpu {
     pthread_mutex_t lock;
     bool halves;  /* products and attention of many tokens may take operands in f16 */
     bool in_step; /* between begin_step and end_step of the backend */
+    const float *halved_x; /* what the scratch at halved_at holds in f16; NULL: another operation came since */
+    const void *halved_at;
+    int64_t halved_n, halved_cols, halved_stride;
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
     mox_gpu_experts *layers;
@@ -57,6 +60,7 @@ static inline void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, 
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (x == 0 || y == 0 || z == 0) return;
+    g->halved_x = NULL;
     (void)pthread_mutex_lock(&g->lock);
     g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
     (void)pthread_mutex_unlock(&g->lock);
