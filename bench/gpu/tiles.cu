@@ -249,7 +249,6 @@ static void bench_dense(const char *name, int64_t rows, int64_t cols, bool q4)
         p.n = N;
         p.rows = p.y_stride = rows;
         p.x_stride = cols;
-        p.group_tokens = MOX_GPU_TILE_TOKENS;
         const dim3 grid(N / MOX_GPU_TILE_TOKENS, (unsigned)((rows + MOX_GPU_TILE_ROWS - 1) / MOX_GPU_TILE_ROWS));
         if (q4) mox_gpu_kernel_matmul_q4<<<grid, 128>>>(p);
         else mox_gpu_kernel_matmul<<<grid, 128>>>(p);

@@ -113,9 +113,8 @@ static bool matmul_right(const both_mat *m, const float *x, int64_t n, bool is_q
     const uint16_t zero = 0; /* wrong: for the last column of the last token */
     if (wrong) kit_ok(device_write(h.x + (n - 1) * h.stride + place_of(cols - 1), &zero, sizeof zero));
     const mox_gpu_matmul p = {.w = m->device, .x = h.x, .x_scale = h.scale, .y = device_f32(n_y), .n = n, .rows = rows,
-                              .x_stride = h.stride, .y_stride = stride, .bias = bias->device,
-                              .group_tokens = rows > 10 ? MOX_GPU_TILE_TOKENS : 48};
-    launch(is_q4 ? MOX_GPU_KERNEL_matmul_q4 : MOX_GPU_KERNEL_matmul, over(n, p.group_tokens), over(rows, MOX_GPU_TILE_ROWS), 1, &p);
+                              .x_stride = h.stride, .y_stride = stride, .bias = bias->device};
+    launch(is_q4 ? MOX_GPU_KERNEL_matmul_q4 : MOX_GPU_KERNEL_matmul, over(n, MOX_GPU_TILE_TOKENS), over(rows, MOX_GPU_TILE_ROWS), 1, &p);
     return within(download_f32(p.y, n_y), want, mag, n_y, 1e-5, 1e-7); /* class D; what is between rows stays NaN */
 }
 
@@ -156,12 +155,11 @@ static void test_tokens_are_independent(void **state)
     const float *x = randoms(N * COLS, 1);
     const halves h = halve(x, N, COLS);
     mox_gpu_matmul p = {.w = m.device, .x = h.x, .x_scale = h.scale, .y = device_f32(N * ROWS), .n = N, .rows = ROWS, .x_stride = COLS,
-                        .y_stride = ROWS, .group_tokens = MOX_GPU_TILE_TOKENS};
+                        .y_stride = ROWS};
     launch(MOX_GPU_KERNEL_matmul_q4, 2, 1, 1, &p);
     const float *all = download_f32(p.y, N * ROWS);
     for (int i = 0; i < N * ROWS; i++) assert_true(isfinite(all[i]));
     p.n = 1;
-    p.group_tokens = 16;
     for (int t = 0; t < N; t += 23) {
         p.x = h.x + t * COLS;
         p.x_scale = h.scale + t;

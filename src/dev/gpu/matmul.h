@@ -299,12 +299,12 @@ GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) 
                          int32_t thread)
 {
     const int32_t lane = thread % GPU_LANES;
-    const int64_t first = row0 + thread / GPU_LANES * (ROW_TILES * 16), end = least(p->n, t0 + p->group_tokens);
+    const int64_t first = row0 + thread / GPU_LANES * (ROW_TILES * 16);
     int64_t at[MM_OWN];
     GPU_UNROLL
     for (int32_t i = 0; i < MM_OWN; i++) {
         const int64_t t = t0 + thread / 2 + 64 * i;
-        at[i] = t < end ? t * p->x_stride : -1;
+        at[i] = t < p->n ? t * p->x_stride : -1;
     }
     weight_rows r[ROW_TILES];
     GPU_UNROLL
@@ -314,7 +314,7 @@ GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) 
         r[i].n = p->rows - r[i].row;
     }
     gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, end - t0, r, is_q4, thread, c);
+    multiply_some(tokens, p->x, at, p->n - t0, r, is_q4, thread, c);
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES * 2; i++) {
         const int64_t row = first + i / 2 * 16 + gpu_tile_row(lane, i % 2 * 2);
@@ -324,7 +324,7 @@ GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) 
         for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
             const int32_t e = (j & 1) | i % 2 * 2 | (j & 2) * 2;
             const int64_t t = t0 + j / 4 * 16 + gpu_tile_col(lane, e);
-            if (t < end) gpu_store(p->y, t * p->y_stride + row, gpu_tile_get(c[i / 2 * TOKEN_TILES + j / 4], e) * gpu_load(p->x_scale, t) + bias);
+            if (t < p->n) gpu_store(p->y, t * p->y_stride + row, gpu_tile_get(c[i / 2 * TOKEN_TILES + j / 4], e) * gpu_load(p->x_scale, t) + bias);
         }
     }
 }
@@ -332,13 +332,13 @@ GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) 
 GPU_KERNEL(matmul, MM_THREADS)
 {
     GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
-    matmul_group(p, tokens, false, gpu_group_x() * p->group_tokens, gpu_group_y() * MM_ROWS, gpu_thread());
+    matmul_group(p, tokens, false, gpu_group_x() * MM_TOKENS, gpu_group_y() * MM_ROWS, gpu_thread());
 }
 
 GPU_KERNEL(matmul_q4, MM_THREADS)
 {
     GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
-    matmul_group(p, tokens, true, gpu_group_x() * p->group_tokens, gpu_group_y() * MM_ROWS, gpu_thread());
+    matmul_group(p, tokens, true, gpu_group_x() * MM_TOKENS, gpu_group_y() * MM_ROWS, gpu_thread());
 }
 
 /* ---- experts ---- */

@@ -399,7 +399,7 @@ typedef struct mox_gpu_half_rows {
 } mox_gpu_half_rows;
 
 /* y[t, r] = x_scale[t] (W[r, :] . x[t, :]) + bias[r],  x and x_scale as half_rows leaves them.
- * Grid (ceil(n / group_tokens), ceil(rows / ROWS)).  Kernels called _q4 take affine weights of 4 bits
+ * Grid (ceil(n / TOKENS), ceil(rows / ROWS)).  Kernels called _q4 take affine weights of 4 bits
  * whose w is at a multiple of 8 bytes, with scales and biases of bf16 or f16 at multiples of 2; the
  * others take any. */
 typedef struct mox_gpu_matmul {
@@ -408,7 +408,6 @@ typedef struct mox_gpu_matmul {
     const GPU_GLOBAL(f32) *x_scale;
     GPU_GLOBAL(f32) *y;
     int64_t n, rows, x_stride, y_stride;
-    int64_t group_tokens; /* TOKENS at most; fewer make more groups of what is small */
     mox_gpu_vec bias;
 } mox_gpu_matmul;
 typedef mox_gpu_matmul mox_gpu_matmul_q4;

@@ -6,7 +6,7 @@
  * very small experts may not, and then the caller computes in f32. */
 #include "dev/gpu/device.h"
 
-enum { QUAD_BYTES = 16, FEW_GROUPS = 128 }; /* a GPU has about so many places for groups */
+enum { QUAD_BYTES = 16 };
 
 /* Rows as half_rows leaves them. */
 typedef struct halves {
@@ -41,12 +41,10 @@ void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a)
     const bool again = a->x == g->halved_x && a->scratch == g->halved_at && a->n == g->halved_n && w.cols == g->halved_cols &&
                        a->x_stride == g->halved_stride;
     const halves h = again ? halves_at(a->n, w.cols, a->scratch) : halve(d, a->x, a->n, w.cols, a->x_stride, a->scratch);
-    const int64_t row_tiles = mox_ceil_div(w.rows, MOX_GPU_TILE_ROWS), group_tokens =
-        row_tiles * mox_ceil_div(a->n, MOX_GPU_TILE_TOKENS) < FEW_GROUPS ? MOX_GPU_TILE_TOKENS / 2 : MOX_GPU_TILE_TOKENS;
     const mox_gpu_matmul p = {.w = w, .x = h.x, .x_scale = h.scale, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = h.stride,
-                              .y_stride = a->y_stride, .group_tokens = group_tokens, .bias = mox_gpu_vec_of(&a->bias)};
-    mox_gpu_launch(d, mox_gpu_mat_is_q4(&w) ? MOX_GPU_KERNEL_matmul_q4 : MOX_GPU_KERNEL_matmul, mox_ceil_div(a->n, group_tokens),
-                   row_tiles, 1, &p, sizeof p);
+                              .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
+    mox_gpu_launch(d, mox_gpu_mat_is_q4(&w) ? MOX_GPU_KERNEL_matmul_q4 : MOX_GPU_KERNEL_matmul, mox_ceil_div(a->n, MOX_GPU_TILE_TOKENS),
+                   mox_ceil_div(w.rows, MOX_GPU_TILE_ROWS), 1, &p, sizeof p);
     g->halved_x = a->x;
     g->halved_at = a->scratch;
     g->halved_n = a->n;
