@@ -279,7 +279,8 @@ static float *attention(const problem *p, int64_t *n)
     const mox_span spans[] = {{.row0 = 0, .n = p->n, .pos0 = 30, .pages = pages, .n_pages = 10},
                               {.row0 = p->n, .n = 1, .pos0 = DEEP, .pages = pages + 10, .n_pages = 20},
                               {.row0 = p->n + 1, .n = 3, .pos0 = 5, .pages = pages + 30, .n_pages = 10}};
-    mox_batch batch = {.spans = spans, .n_spans = 3};
+    const int32_t none = 0;
+    mox_batch batch = {.tokens = &none, .pos = &none, .spans = spans, .n_spans = 3};
     at.now->apart->begin(at.now, &batch);
     mox_cache k = {.type = MOX_DT_F16, .page_len = PAGE, .page_stride = PAGE * KV * p->dim, .token_stride = p->dim,
                    .head_stride = PAGE * p->dim, .n_pages = PAGES};
