@@ -79,11 +79,11 @@ static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *span
     for (int64_t i = 0; i < p.n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
     const int64_t room = n_parts / (p.n_spans * p.heads * (p.v_dim + 2));
     const mox_gpu_kernel split = split_kernel(&p);
-    if (split != MOX_GPU_KERNEL_COUNT && deepest >= SPLIT_KEYS && room > 1) {
-        p.n_pieces = mox_min_i64(room, MOX_GPU_JOIN_PIECES);
+    if (split != MOX_GPU_KERNEL_COUNT && room > 1) {
+        p.n_pieces = deepest < SPLIT_KEYS ? 1 : mox_min_i64(room, MOX_GPU_JOIN_PIECES);
         const int64_t blocks = mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SPLIT_HEADS);
         mox_gpu_launch(d, split, p.kv_heads * blocks, p.n_spans, p.n_pieces, &p, sizeof p);
-        mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
+        if (p.n_pieces > 1) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
         return;
     }
     const bool cut = deepest >= MOX_ATTENTION_PIECE && room >= MOX_GPU_PIECES;
