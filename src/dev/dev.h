@@ -204,10 +204,11 @@ mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_er
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
                             bool deterministic, mox_err *err);
-/* An emulated GPU with so much memory (dev/emu). */
-mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err);
-/* The first NVIDIA GPU, through the plug-in (dev/cuda). */
-mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err);
+/* GPUs; with halves, products and attention of many tokens take operands in f16, and add up in f32.
+ * An emulated one with so much memory (dev/emu), */
+mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, bool halves, mox_err *err);
+/*   and the first NVIDIA GPU, through the plug-in (dev/cuda). */
+mox_status mox_dev_cuda_open(mox_dev **out, bool halves, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

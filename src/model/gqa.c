@@ -1,7 +1,11 @@
 /* model/gqa.c -- see gqa.h. */
 #include "model/gqa.h"
 
+#include "base/size.h"
+
 #include <math.h>
+
+enum { PARTS_SPANS = 4 }; /* devices with many threads cut a few rows finer: as if there were so many */
 
 static mox_rope_args rotation(const mox_run *r, const mox_gqa *g, float *x, int64_t heads)
 {
@@ -52,7 +56,7 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *k = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *v = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *out = MOX_TAKE(r->arena, float, r->n * q_width); /* [n, H, K] */
-    const int64_t n_parts = r->deterministic ? 0 : mox_attention_parts(r->n_spans, g->heads, g->dim);
+    const int64_t n_parts = r->deterministic ? 0 : mox_attention_parts(mox_max_i64(r->n_spans, PARTS_SPANS), g->heads, g->dim);
     float *parts = r->deterministic ? NULL : MOX_TAKE(r->arena, float, n_parts);
     float *gate = NULL;                                     /* [n, H, K] */
     if (g->gated) {

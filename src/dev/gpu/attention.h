@@ -15,7 +15,7 @@
 enum {
     ATTENTION_THREADS = 128, /* and keys of a tile */
     ATTENTION_SUMS = MOX_GPU_ATTENTION_DIM / ATTENTION_THREADS,
-    PIECE_LEAST = 256,       /* keys; a multiple of a tile */
+    PIECE_LEAST = 128,       /* keys; a multiple of a tile */
     APPEND_WAVES = 4,
     Q8_BLOCK = 32,
     Q8_BYTES = 34

@@ -21,10 +21,10 @@ typedef struct decode_state {
 } decode_state;
 GPU_TYPE(decode_state, decode_state);
 
-GPU_FN float decode_number(mox_gpu_wide w, int32_t i) { return gpu_f16_to_f32(w.w[i / 2] >> (i % 2 * 16) & 0xFFFFu); }
+GPU_FN float decode_number(gpu_quad w, int32_t i) { return gpu_f16_to_f32(w.w[i / 2] >> (i % 2 * 16) & 0xFFFFu); }
 
 /* q . k over the n_lanes lanes of the stream. */
-GPU_FN float decode_dot(const GPU_PRIVATE(f32) *q, mox_gpu_wide key, int32_t n_lanes, int32_t lane)
+GPU_FN float decode_dot(const GPU_PRIVATE(f32) *q, gpu_quad key, int32_t n_lanes, int32_t lane)
 {
     float dot = 0.0f;
     GPU_UNROLL
@@ -53,12 +53,12 @@ GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_PRIV
                         int32_t n_lanes, int32_t lane, GPU_PRIVATE(decode_state) *st)
 {
     const mox_gpu_cache k = p->k, v = p->v;
-    mox_gpu_wide key[DECODE_AHEAD], value[DECODE_AHEAD];
+    gpu_quad key[DECODE_AHEAD], value[DECODE_AHEAD];
     float score[DECODE_AHEAD], max = st->max;
     GPU_UNROLL
     for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        key[a] = gpu_load(GPU_CAST(wide, k.data), key_at[a] + lane % n_lanes);
-        value[a] = gpu_load(GPU_CAST(wide, v.data), value_at[a] + lane % n_lanes);
+        key[a] = gpu_load(GPU_CAST(quad, k.data), key_at[a] + lane % n_lanes);
+        value[a] = gpu_load(GPU_CAST(quad, v.data), value_at[a] + lane % n_lanes);
     }
     GPU_UNROLL
     for (int32_t a = 0; a < DECODE_AHEAD; a++) {

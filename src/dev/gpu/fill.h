@@ -74,6 +74,14 @@ static inline bool mox_gpu_mat_is_rowwise(const mox_gpu_mat *m)
     return (m->kind == MOX_GPU_BF16 || m->kind == MOX_GPU_F16) && (uintptr_t)m->w % 16 == 0;
 }
 
+/* Can the kernels of matmul.h called _q4 read it? */
+static inline bool mox_gpu_mat_is_q4(const mox_gpu_mat *m)
+{
+    return m->kind == MOX_GPU_AFFINE && m->bits == 4 && (m->group == 32 || m->group == 64 || m->group == 128) &&
+           (m->scale_type == MOX_GPU_BF16 || m->scale_type == MOX_GPU_F16) && (uintptr_t)m->w % 8 == 0 &&
+           (uintptr_t)m->scales % 2 == 0 && (uintptr_t)m->biases % 2 == 0;
+}
+
 static inline mox_gpu_vec mox_gpu_vec_of(const mox_vec *v)
 {
     return (mox_gpu_vec){.data = v->data, .type = mox_gpu_type_of(v->type)};
@@ -83,6 +91,13 @@ static inline mox_gpu_cache mox_gpu_cache_of(const mox_cache *c)
 {
     return (mox_gpu_cache){.data = c->data, .page_len = c->page_len, .page_stride = c->page_stride,
                            .token_stride = c->token_stride, .head_stride = c->head_stride, .type = mox_gpu_type_of(c->type)};
+}
+
+/* Can flash.h and split.h read it?  They take f16 in quads. */
+static inline bool mox_gpu_cache_is_quads(const mox_gpu_cache *c)
+{
+    return c->type == MOX_GPU_F16 && (uintptr_t)c->data % 16 == 0 && c->page_stride % 8 == 0 && c->token_stride % 8 == 0 &&
+           c->head_stride % 8 == 0;
 }
 
 #endif

@@ -21,12 +21,12 @@
 #include "dev/gpu/moe.h"
 #include "dev/gpu/number.h"
 
-enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_WIDES = 65,
+enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_QUADS = 65,
        FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
-    mox_gpu_wide w[2][2];
+    gpu_quad w[2][2];
     uint64_t scales[2], biases[2];
 } four_tile;
 GPU_TYPE(four_tile, four_tile);
@@ -50,8 +50,8 @@ GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, G
         const int32_t beyond = (int32_t)row + lane / 4 + 8 * h, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
         const int64_t at = (int64_t)r * (int32_t)m.row_bytes + ((int32_t)chunk * (FOUR_CHUNK / 2) + lane % 4 * 16);
         const int64_t scale_at = (int64_t)r * (2 * (int32_t)m.scale_cols) + (int32_t)chunk * (2 * FOUR_GROUPS);
-        gpu_bytes_wide(m.w, at, &t->w[h][0]);
-        gpu_bytes_wide(m.w, at + 64, &t->w[h][1]);
+        gpu_bytes_quad(m.w, at, &t->w[h][0]);
+        gpu_bytes_quad(m.w, at + 64, &t->w[h][1]);
         t->scales[h] = gpu_bytes_u64(m.scales, scale_at);
         t->biases[h] = gpu_bytes_u64(m.biases, scale_at);
     }
@@ -65,9 +65,9 @@ typedef struct four_x {
 
 /* Splits 256 numbers into planes [2][32], with a zero behind them: a lane takes the eight of one word of codes, whose pairs
  * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
-GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int32_t lane)
+GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
 {
-    const mox_gpu_wide first = gpu_load(GPU_CAST(wide, x), 2 * lane), second = gpu_load(GPU_CAST(wide, x), 2 * lane + 1);
+    const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
     float v[8], largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
@@ -80,7 +80,7 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
     /* The largest becomes 2^14 and more; below 2^-112 f16 does without the rest. */
     const uint32_t bits = gpu_f32_bits(gpu_lane_max(largest)) >> 23, exponent = bits < 15u ? 15u : bits;
     const float up = gpu_bits_f32((268u - exponent) << 23);
-    mox_gpu_wide high, low;
+    gpu_quad high, low;
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
         const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
@@ -89,7 +89,7 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
     }
     gpu_store(planes, lane, high);
     gpu_store(planes, 32 + lane, low);
-    mox_gpu_wide zero = {{0u, 0u, 0u, 0u}};
+    gpu_quad zero = {{0u, 0u, 0u, 0u}};
     if (lane == 0) gpu_store(planes, FOUR_ZERO, zero);
     four_x result;
     result.factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
@@ -100,7 +100,7 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
 GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_t)(four >> (16 * i)) & 0xFFFFu); }
 
 /* y[0..1]: rows g and g + 8 of this wave's chunk, in the lanes of t = 0 (and 2). */
-GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
+GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(quad) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
 {
     const int32_t g = lane / 4, t = lane % 4, half = t / 2;
     const bool mine = g / 4 == half && g % 4 < 2;
@@ -114,7 +114,7 @@ GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *plan
         for (int32_t k = 0; k < 4; k++) even[k] = odd[k] = 0.0f;
         GPU_UNROLL
         for (int32_t j = 0; j < 4; j++) {
-            const mox_gpu_wide b = gpu_load(planes, mine ? g % 2 * 32 + i * 16 + t * 4 + j : FOUR_ZERO);
+            const gpu_quad b = gpu_load(planes, mine ? g % 2 * 32 + i * 16 + t * 4 + j : FOUR_ZERO);
             const uint32_t w0 = tile->w[0][i].w[j], w1 = tile->w[1][i].w[j], v0 = w0 >> 8, v1 = w1 >> 8;
             gpu_mma(even, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b.w[0], b.w[1]);
             gpu_mma(odd, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b.w[2], b.w[3]);
@@ -160,7 +160,7 @@ GPU_FN void four_finish(mox_gpu_mat w, mox_gpu_vec bias, GPU_GLOBAL(f32) *y, int
  * most FOUR_HELD), all of which are asked for before the first is used: more of them where there are few groups, fewer
  * where registers are what keeps groups apart. */
 GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row, int32_t held,
-                         GPU_SHARED(wide) *planes, GPU_SHARED(f32) *sums, int32_t thread)
+                         GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t thread)
 {
     const int32_t lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t n_chunks = w.cols / FOUR_CHUNK;
@@ -179,10 +179,10 @@ GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) 
             const bool there = chunk < n_chunks; /* the same in a wave */
             four_x of_x = {0.0f, 0.0f};
             if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
-            if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_WIDES, lane);
+            if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_QUADS, lane);
             gpu_barrier();
             if (there) {
-                four_dots(&tile[i], planes + wave * FOUR_WIDES, of_x, lane, part);
+                four_dots(&tile[i], planes + wave * FOUR_QUADS, of_x, lane, part);
                 sum[0] += part[0];
                 sum[1] += part[1];
             }
@@ -196,7 +196,7 @@ GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) 
 
 GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
     const int64_t t = gpu_group_y();
     four_product(p->w, p->bias, p->x + t * p->x_stride, p->y + t * p->y_stride, gpu_group_x() * 16, FOUR_HELD, planes, sums,
@@ -206,7 +206,7 @@ GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 /* Many rows: a wave splits its chunk of x once for two tiles of rows. */
 GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_TILES * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
@@ -221,12 +221,12 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
         for (int32_t i = 0; i < FOUR_TILES; i++) four_load(p->w, row + 16 * i, least(chunk, n_chunks - 1), lane, &tile[i]);
         if (first == 0) gpu_previous();
         four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         gpu_barrier();
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_TILES; i++) {
             if (!there) continue;
-            four_dots(&tile[i], planes + wave * FOUR_WIDES, x, lane, part);
+            four_dots(&tile[i], planes + wave * FOUR_QUADS, x, lane, part);
             sum[2 * i] += part[0];
             sum[2 * i + 1] += part[1];
         }
@@ -242,7 +242,7 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
 
 GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
     const int64_t x = gpu_group_x(), t = gpu_group_y(), second = (p->w0.rows + 15) / 16, third = second + (p->w1.rows + 15) / 16;
     mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
@@ -265,7 +265,7 @@ GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
 
 GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
@@ -282,14 +282,14 @@ GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
         if (there) {
             four_load(gate, row, chunk, lane, &tile_gate);
             four_load(up, row, chunk, lane, &tile_up);
-            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         }
         gpu_barrier();
         if (there) {
-            four_dots(&tile_gate, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile_gate, planes + wave * FOUR_QUADS, x, lane, y);
             sum_gate[0] += y[0];
             sum_gate[1] += y[1];
-            four_dots(&tile_up, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile_up, planes + wave * FOUR_QUADS, x, lane, y);
             sum_up[0] += y[0];
             sum_up[1] += y[1];
         }
@@ -307,7 +307,7 @@ GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
  * waves, so that a wave's sum has parts of several experts, each with its weight. */
 GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_COMBINE_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_COMBINE_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, t = gpu_group_y();
@@ -331,10 +331,10 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
             const bool there = job < n_jobs; /* the same in a wave */
             four_x x = {0.0f, 0.0f};
             if (first + i * FOUR_COMBINE_WAVES >= n_jobs) continue; /* the whole group */
-            if (there) x = four_split(p->x + (t * p->k * p->width + job * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+            if (there) x = four_split(p->x + (t * p->k * p->width + job * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
             gpu_barrier();
             if (there) {
-                four_dots(&tile[i], planes + wave * FOUR_WIDES, x, lane, part);
+                four_dots(&tile[i], planes + wave * FOUR_QUADS, x, lane, part);
                 sum[0] += weight[i] * part[0];
                 sum[1] += weight[i] * part[1];
             }

@@ -13,7 +13,7 @@ enum { ROW_THREADS = 256, ROW_COLS = 8 };
 
 /* Eight weights: w times scale, plus bias. */
 typedef struct row_unit {
-    mox_gpu_wide w; /* 16 bits each, or codes of 8 bits in the first half */
+    gpu_quad w; /* 16 bits each, or codes of 8 bits in the first half */
     float scale, bias;
 } row_unit;
 
@@ -28,7 +28,7 @@ GPU_FN row_unit row_load(mox_gpu_mat m, int64_t row, int64_t col)
         u.scale = stored_number(m.scales, m.scale_type, at);
         u.bias = stored_number(m.biases, m.scale_type, at);
     } else {
-        gpu_bytes_wide(m.w, row * m.row_bytes + 2 * col, &u.w);
+        gpu_bytes_quad(m.w, row * m.row_bytes + 2 * col, &u.w);
     }
     return u;
 }
@@ -51,8 +51,8 @@ GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
     float sum = 0.0f;
     for (int64_t col = first; col < p->w.cols; col += ROW_THREADS * ROW_COLS) {
         if (col != first) u = row_load(p->w, r, col);
-        const mox_gpu_wide low = gpu_load(GPU_CAST(wide, p->x), (t * p->x_stride + col) / 4);
-        const mox_gpu_wide high = gpu_load(GPU_CAST(wide, p->x), (t * p->x_stride + col) / 4 + 1);
+        const gpu_quad low = gpu_load(GPU_CAST(quad, p->x), (t * p->x_stride + col) / 4);
+        const gpu_quad high = gpu_load(GPU_CAST(quad, p->x), (t * p->x_stride + col) / 4 + 1);
         GPU_UNROLL
         for (int32_t i = 0; i < 4; i++) {
             sum += row_number(u, kind, i) * gpu_bits_f32(low.w[i]);

@@ -14,12 +14,18 @@
 #define MOX_GPU_KERNELS(X)                                                                      \
     X(add, 256) X(copy, 256) X(sigmoid_gate, 256)                                               \
     X(rms_norm, 256) X(rms_norm_heads, 256) X(residual_norm, 256) X(gated_rms_norm, 256)        \
-    X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)   \
+    X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)    \
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
-    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256) X(moe4_gate_up, 256)             \
-    X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256) X(gqa_heads, 128)
+    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 32) X(moe_bucket, 256)          \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256)              \
+    X(moe4_gate_up, 256) X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256)       \
+    X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
+    X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
+    X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
+    X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
+    X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_split_128, 128)         \
+    X(attention_split_256, 128) X(attention_join, 128)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -246,6 +252,13 @@ typedef struct mox_gpu_moe4_combine {
  * at a multiple of 16 bytes, x_stride of 4.  Grid (rows, n). */
 typedef mox_gpu_matvec mox_gpu_matvec_row;
 
+/* ---- product.h: many tokens, all in f32 ---- */
+
+/* mox_gpu_matvec with heads = 1; x is at a multiple of 16 bytes, its stride one of 4, cols one of 8.
+ * Grid (ceil(n / TILE), ceil(rows / TILE)). */
+enum { MOX_GPU_PRODUCT_TILE = 32 };
+typedef mox_gpu_matvec mox_gpu_matmul_f32;
+
 /* ---- embed.h ---- */
 
 /* out[t, :] = row ids[t] of the table.  A group of 128 threads: grid (ceil(cols / 1024), n). */
@@ -424,5 +437,104 @@ typedef struct mox_gpu_moe_combine {
     GPU_GLOBAL(f32) *out;
     int64_t k, dim, gate_stride, mode;
 } mox_gpu_moe_combine;
+
+/* ---- matmul.h: many tokens, f16 operands and f32 sums; groups of 128 threads ---- */
+
+enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 64 };
+
+/* half[t, i] = f16(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
+ * is a multiple of MOX_GPU_TILE_COLS.  So many columns at a time are in an order that is the kernels'
+ * own.  Grid n. */
+typedef struct mox_gpu_half_rows {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(u16) *half; /* at a multiple of 16 bytes, as quads are read from it */
+    GPU_GLOBAL(f32) *scale;
+    int64_t cols, x_stride, half_stride;
+} mox_gpu_half_rows;
+
+/* y[t, r] = x_scale[t] (W[r, :] . x[t, :]) + bias[r],  x and x_scale as half_rows leaves them.
+ * Grid (ceil(n / TOKENS), ceil(rows / ROWS)).  Kernels called _q4 take affine weights of 4 bits
+ * whose w is at a multiple of 8 bytes, with scales and biases of bf16 or f16 at multiples of 2; the
+ * others take any. */
+typedef struct mox_gpu_matmul {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, rows, x_stride, y_stride;
+    mox_gpu_vec bias;
+} mox_gpu_matmul;
+typedef mox_gpu_matmul mox_gpu_matmul_q4;
+
+/* n places in a row of one expert; n = 0: nothing to do. */
+typedef struct mox_gpu_expert_tile {
+    int64_t expert, place, n;
+} mox_gpu_expert_tile;
+GPU_TYPE(expert_tile, mox_gpu_expert_tile);
+
+/* As experts_gate_up and experts_down, over tiles.
+ * Grid (ceil(rows / (ROWS / 2)), n_tiles) for gate_up, (ceil(rows / ROWS), n_tiles) for down. */
+typedef struct mox_gpu_experts_tiles {
+    const GPU_GLOBAL(mat) *gate; /* [experts]; down is in gate */
+    const GPU_GLOBAL(mat) *up;
+    const GPU_GLOBAL(expert_tile) *tiles;
+    const GPU_GLOBAL(i32) *x_row; /* NULL: p */
+    const GPU_GLOBAL(i32) *y_row; /* NULL: p */
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t rows, x_stride, y_stride, x_divisor;
+} mox_gpu_experts_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_gate_up_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_gate_up_tiles_q4;
+typedef mox_gpu_experts_tiles mox_gpu_experts_down_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_down_tiles_q4;
+
+/* y = silu(gate x) * (up x) of n tokens; of the rest, x, x_scale, y, rows and strides are read, and
+ * x_divisor is 1.  Grid (ceil(rows / (ROWS / 2)), ceil(n / TOKENS)). */
+typedef struct mox_gpu_gate_up_tiles {
+    mox_gpu_mat gate, up;
+    mox_gpu_experts_tiles rest;
+    int64_t n;
+} mox_gpu_gate_up_tiles;
+typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
+
+/* ---- sort.h: groups of 256 threads ---- */
+
+/* As moe_bucket, for many pairs.  Grid n_experts. */
+typedef mox_gpu_moe_bucket mox_gpu_moe_sort;
+
+/* Cuts sorted pairs into tiles of at most MOX_GPU_TILE_TOKENS of one expert; tiles that are left over
+ * have n = 0.  n_tiles is at least pairs / TOKENS + experts that can have some.  Grid 1. */
+typedef struct mox_gpu_moe_tiles {
+    const GPU_GLOBAL(i64) *offsets; /* [n_experts + 1] */
+    GPU_GLOBAL(expert_tile) *tiles;
+    int64_t n_experts, n_tiles;
+} mox_gpu_moe_tiles;
+
+/* ---- flash.h: groups of 128 threads ---- */
+
+/* attention for many rows: dim = v_dim is what the name says; no second part; scale > 0; k and v are
+ * f16 of one page_len, at multiples of 16 bytes with strides that are multiples of 8.  n_pieces is not read.
+ * Grid (heads, n_tiles), n_tiles the sum of ceil(n / MOX_GPU_FLASH_ROWS) over the spans. */
+enum { MOX_GPU_FLASH_ROWS = 64 };
+typedef struct mox_gpu_attention_flash {
+    mox_gpu_attention a;
+    int64_t n_tiles;
+} mox_gpu_attention_flash;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_128;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_64;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_256;
+
+/* ---- split.h: groups of 128 threads ---- */
+
+/* attention for spans of one row (others are left alone): dim = v_dim is what the name says, no second
+ * part; k and v as attention_flash has them.  attention_join follows where n_pieces > 1.
+ * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SPLIT_HEADS), n_spans, n_pieces).
+ * attention_join: as attention_merge, for many pieces; grid (heads, n_spans). */
+enum { MOX_GPU_SPLIT_HEADS = 8, MOX_GPU_JOIN_PIECES = 1024 };
+typedef mox_gpu_attention mox_gpu_attention_split_128;
+typedef mox_gpu_attention mox_gpu_attention_split_256;
+typedef mox_gpu_attention mox_gpu_attention_join;
 
 #endif

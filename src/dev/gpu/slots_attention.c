@@ -2,7 +2,7 @@
  * in front of it.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4 };
+enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SPLIT_KEYS = 256 };
 
 static void split(mox_dev *d, const float *src, float *dst, int64_t n, int64_t heads, int64_t dim, int64_t src_head, int64_t dst_head)
 {
@@ -70,18 +70,65 @@ static mox_status check_dims(mox_dev *d, int64_t dim, int64_t v_dim, mox_err *er
                     MOX_GPU_ATTENTION_DIM, (long long)mox_max_i64(dim, v_dim));
 }
 
-/* decode.h reads it: 16 bytes are 8 elements. */
-static bool is_wide_f16(const mox_cache *c)
+/* ---- attention: which kernel takes which spans ---- */
+
+/* Spans of one kind in a row go to one launch. */
+typedef enum span_kind { SINGLE, FEW, MANY } span_kind;
+static span_kind kind_of(const mox_span *s) { return s->n == 1 ? SINGLE : s->n > MOX_GPU_MANY ? MANY : FEW; }
+
+static bool takes_quads(const mox_gpu_attention *p)
 {
-    return c->type == MOX_DT_F16 && (uintptr_t)c->data % 16 == 0 && c->page_stride % 8 == 0 && c->token_stride % 8 == 0 && c->head_stride % 8 == 0;
+    return p->dim == p->v_dim && p->k.page_len == p->v.page_len && mox_gpu_cache_is_quads(&p->k) && mox_gpu_cache_is_quads(&p->v);
 }
 
-static bool is_decode(const mox_attention_args *a)
+/* MOX_GPU_KERNEL_COUNT: there is none for these heads and caches. */
+static mox_gpu_kernel flash_kernel(const mox_dev *d, const mox_gpu_attention *p)
 {
-    bool single = a->dim == a->v_dim && (a->dim == 64 || a->dim == 128 || a->dim == 256) && is_wide_f16(&a->k) && is_wide_f16(&a->v) &&
-                  a->k.page_len == a->v.page_len;
-    for (int64_t i = 0; i < a->n_spans; i++) single &= a->spans[i].n == 1;
-    return single;
+    if (!((const mox_dev_gpu *)d)->halves || !takes_quads(p) || !(p->scale > 0.0f)) return MOX_GPU_KERNEL_COUNT;
+    switch (p->dim) {
+    case 64: return MOX_GPU_KERNEL_attention_flash_64;
+    case 128: return MOX_GPU_KERNEL_attention_flash_128;
+    case 256: return MOX_GPU_KERNEL_attention_flash_256;
+    default: return MOX_GPU_KERNEL_COUNT;
+    }
+}
+static mox_gpu_kernel split_kernel(const mox_gpu_attention *p)
+{
+    if (!takes_quads(p)) return MOX_GPU_KERNEL_COUNT;
+    return p->dim == 128 ? MOX_GPU_KERNEL_attention_split_128 : p->dim == 256 ? MOX_GPU_KERNEL_attention_split_256 : MOX_GPU_KERNEL_COUNT;
+}
+
+/* Rows that are alone in their spans; n_parts: floats at p->parts. */
+static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *spans, int64_t n_parts)
+{
+    int64_t deepest = 0;
+    for (int64_t i = 0; i < p.n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
+    const int64_t room = n_parts / (p.n_spans * p.heads * (p.v_dim + 2));
+    const mox_gpu_kernel split = split_kernel(&p);
+    if (split != MOX_GPU_KERNEL_COUNT && room > 1 && deepest >= SPLIT_KEYS) {
+        p.n_pieces = mox_min_i64(room, MOX_GPU_JOIN_PIECES);
+        const int64_t blocks = mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SPLIT_HEADS);
+        mox_gpu_launch(d, split, p.kv_heads * blocks, p.n_spans, p.n_pieces, &p, sizeof p);
+        mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
+        return;
+    }
+    const bool cut = deepest >= MOX_ATTENTION_PIECE && room >= MOX_GPU_PIECES;
+    const bool decodes = takes_quads(&p) && (p.dim == 64 || p.dim == 128 || p.dim == 256);
+    p.n_pieces = cut ? MOX_GPU_PIECES : 1;
+    mox_gpu_launch(d, decodes ? MOX_GPU_KERNEL_attention_decode : MOX_GPU_KERNEL_attention, p.heads, p.n_spans, p.n_pieces, &p, sizeof p);
+    if (cut) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_merge, p.heads, p.n_spans, 1, &p, sizeof p);
+}
+
+static void attend_many(mox_dev *d, const mox_gpu_attention *p, const mox_span *spans)
+{
+    const mox_gpu_kernel flash = flash_kernel(d, p);
+    if (flash == MOX_GPU_KERNEL_COUNT) {
+        mox_gpu_launch(d, MOX_GPU_KERNEL_attention, p->heads, mox_gpu_rows(spans, p->n_spans), 1, p, sizeof *p);
+        return;
+    }
+    mox_gpu_attention_flash f = {.a = *p};
+    for (int64_t i = 0; i < p->n_spans; i++) f.n_tiles += mox_ceil_div(spans[i].n, MOX_GPU_FLASH_ROWS);
+    mox_gpu_launch(d, flash, p->heads, f.n_tiles, 1, &f, sizeof f);
 }
 
 static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_err *err)
@@ -89,18 +136,20 @@ static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_er
     MOX_TRY(check_dims(d, a->dim, a->v_dim, err));
     const float *sinks = NULL;
     if (a->sinks) MOX_TRY(mox_gpu_find_known(d, a->sinks, a->heads, &sinks, err));
-    bool cut = false; /* a span that is worth pieces */
-    const bool room = a->parts && a->n_parts >= mox_attention_parts(a->n_spans, a->heads, a->v_dim);
-    for (int64_t i = 0; i < a->n_spans && room; i++) cut |= a->spans[i].n == 1 && a->spans[i].pos0 >= MOX_ATTENTION_PIECE;
-    const mox_gpu_attention p = {.q = a->q, .out = a->out, .parts = a->parts, .sinks = sinks,
-                                 .spans = mox_gpu_spans(d, a->spans, a->n_spans), .k = mox_gpu_cache_of(&a->k),
-                                 .v = mox_gpu_cache_of(&a->v), .n_spans = a->n_spans, .heads = a->heads, .kv_heads = a->kv_heads,
-                                 .dim = a->dim, .v_dim = a->v_dim, .q_stride = a->q_stride, .q_head_stride = a->q_head_stride,
-                                 .out_stride = a->out_stride, .out_head_stride = a->out_head_stride, .window = a->window,
-                                 .n_pieces = cut ? MOX_GPU_PIECES : 1, .scale = a->scale, .causal = a->causal};
-    mox_gpu_launch(d, is_decode(a) ? MOX_GPU_KERNEL_attention_decode : MOX_GPU_KERNEL_attention, a->heads,
-                   mox_gpu_rows(a->spans, a->n_spans), p.n_pieces, &p, sizeof p);
-    if (cut) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_merge, a->heads, a->n_spans, 1, &p, sizeof p);
+    for (int64_t i = 0, last; i < a->n_spans; i = last) {
+        const mox_span *spans = a->spans + i;
+        const span_kind kind = kind_of(spans);
+        for (last = i + 1; last < a->n_spans && kind_of(a->spans + last) == kind;) last++;
+        const mox_gpu_attention p = {.q = a->q, .out = a->out, .parts = a->parts, .sinks = sinks,
+                                     .spans = mox_gpu_spans(d, spans, last - i), .k = mox_gpu_cache_of(&a->k),
+                                     .v = mox_gpu_cache_of(&a->v), .n_spans = last - i, .heads = a->heads, .kv_heads = a->kv_heads,
+                                     .dim = a->dim, .v_dim = a->v_dim, .q_stride = a->q_stride, .q_head_stride = a->q_head_stride,
+                                     .out_stride = a->out_stride, .out_head_stride = a->out_head_stride, .window = a->window,
+                                     .n_pieces = 1, .scale = a->scale, .causal = a->causal};
+        if (kind == SINGLE) attend_singles(d, p, spans, a->parts ? a->n_parts : 0);
+        else if (kind == MANY) attend_many(d, &p, spans);
+        else mox_gpu_launch(d, MOX_GPU_KERNEL_attention, a->heads, mox_gpu_rows(spans, p.n_spans), 1, &p, sizeof p);
+    }
     return MOX_OK;
 }
 

@@ -38,9 +38,18 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
     }
-    MOX_GPU_LAUNCH(d, matvec, mox_ceil_div(a->w.rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), 1,
-                   .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = a->w.rows, .x_stride = a->x_stride,
-                   .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+    if (mox_gpu_is_many(d, a->n, w.cols) && !a->exact) {
+        mox_gpu_tile_matmul(d, a);
+        return MOX_OK;
+    }
+    const mox_gpu_matvec p = {.w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride, .y_stride = a->y_stride,
+                              .bias = mox_gpu_vec_of(&a->bias)};
+    if (mox_gpu_is_many(d, a->n, w.cols) && (uintptr_t)a->x % 16 == 0 && a->x_stride % 4 == 0 && w.cols % 8 == 0)
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matmul_f32, mox_ceil_div(a->n, MOX_GPU_PRODUCT_TILE), mox_ceil_div(w.rows, MOX_GPU_PRODUCT_TILE), 1,
+                       &p, sizeof p);
+    else
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec, mox_ceil_div(w.rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), 1, &p,
+                       sizeof p);
     return MOX_OK;
 }
 
@@ -73,6 +82,10 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
     MOX_TRY(mox_gpu_check_mat(a->gate, err));
     MOX_TRY(mox_gpu_check_mat(a->up, err));
     const int64_t n = a->offsets[1];
+    if (mox_gpu_is_many(d, n, a->gate->cols)) {
+        mox_gpu_tile_gate_up(d, a);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, gate_up, mox_ceil_div(a->gate->rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(n, MOX_GPU_MATVEC_TOKENS), 1,
                    .gate = mox_gpu_mat_of(a->gate), .up = mox_gpu_mat_of(a->up), .x = a->x, .y = a->y, .n = n, .x_stride = a->x_stride,
                    .y_stride = a->y_stride);
@@ -123,8 +136,11 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     (void)err;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
     const mox_gpu_mat *mats = x->memory;
-    MOX_GPU_LAUNCH(d, moe_bucket, 1, 1, 1, .ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs,
-                   .n_pairs = a->n * a->k, .n_experts = a->n_experts);
+    const mox_gpu_moe_bucket p = {.ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs, .n_pairs = a->n * a->k,
+                                  .n_experts = a->n_experts};
+    const bool many = a->n > MOX_GPU_MANY; /* a group for all experts, or for each */
+    mox_gpu_launch(d, many ? MOX_GPU_KERNEL_moe_sort : MOX_GPU_KERNEL_moe_bucket, many ? a->n_experts : 1, 1, 1, &p, sizeof p);
+    if (mox_gpu_is_many(d, a->n, a->dim) && mox_gpu_tile_experts(d, a)) return MOX_OK;
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
                    .y_stride = a->width, .x_divisor = a->k);

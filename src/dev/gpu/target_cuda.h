@@ -77,12 +77,12 @@ GPU_FN uint64_t gpu_bytes_u64(const uint8_t *p, int64_t at)
     asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p + at));
     return v;
 }
-GPU_FN void gpu_bytes_wide_(const uint8_t *p, int64_t at, uint32_t *w)
+GPU_FN void gpu_bytes_quad_(const uint8_t *p, int64_t at, uint32_t *w)
 {
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p + at));
 }
-#define gpu_bytes_wide(p, at, v) gpu_bytes_wide_(p, at, (v)->w)
+#define gpu_bytes_quad(p, at, v) gpu_bytes_quad_(p, at, (v)->w)
 
 /* A CUDA barrier orders global memory within its block, too. */
 #define gpu_barrier() __syncthreads()
@@ -112,6 +112,13 @@ GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3
 
 #define GPU_INFINITY (__int_as_float(0x7F800000))
 #include "dev/gpu/target_math.h"
+/* What is below the normal numbers is 0. */
+GPU_FN float gpu_exp2(float v)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+    return power;
+}
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return __uint_as_float(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return __float_as_uint(v); }

@@ -59,7 +59,7 @@
 #define gpu_bytes_u32(p, at) (mox_load_u32(mox_emu_read_any((p) + (at), 4, GPU_SITE)))
 
 #define gpu_bytes_u64(p, at) (*(const uint64_t *)mox_emu_read_weights((p) + (at), 8, GPU_SITE))
-#define gpu_bytes_wide(p, at, v) ((void)memcpy((v)->w, mox_emu_read_weights((p) + (at), 16, GPU_SITE), 16))
+#define gpu_bytes_quad(p, at, v) ((void)memcpy((v)->w, mox_emu_read_weights((p) + (at), 16, GPU_SITE), 16))
 
 #define gpu_previous() mox_emu_previous()
 #define gpu_barrier() mox_emu_barrier(MOX_EMU_BARRIER, GPU_SITE)
@@ -92,6 +92,7 @@ GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3
 
 #define GPU_INFINITY INFINITY
 #include "dev/gpu/target_math.h"
+GPU_FN float gpu_exp2(float v) { return exp2f(v); }
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return mox_bits_f32(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }

@@ -66,6 +66,7 @@ GPU_FN float gpu_lane_max(float v)
 
 #define GPU_INFINITY INFINITY
 GPU_FN float gpu_exp(float v) { return precise::exp(v); }
+GPU_FN float gpu_exp2(float v) { return precise::exp2(v); }
 GPU_FN float gpu_log(float v) { return precise::log(v); }
 GPU_FN float gpu_sqrt(float v) { return precise::sqrt(v); }
 GPU_FN float gpu_sin(float v) { return precise::sin(v); }
