@@ -553,6 +553,8 @@ bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, in
     if (loaded) {
         mox_path_touch(e->path);
         (void)mox_path_stat(e->path, &e->bytes, &e->modified);
+    } else if (status == MOX_E_NOT_FOUND && e->fate == REPLACED) {
+        e->n_full = e->n_tokens = 0; /* the writer is about to say that it is done */
     } else if (status != MOX_OK && status != MOX_E_MEMORY && status != MOX_E_FULL) {
         warn_ignored(d, &err);
         if (status != MOX_E_IO) e->n_full = e->n_tokens = 0; /* not again */
