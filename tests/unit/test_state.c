@@ -764,27 +764,36 @@ static void test_killed_writers_leave_nothing_that_is_used(void **state)
     assert_true(n_found > 0); /* some were whole */
 }
 
+/* Those of a test that failed would see the next ones. */
+static int take_hooks_out(void **state)
+{
+    (void)state;
+    mox_io_set_hook(NULL, NULL);
+    mox_alloc_set_hook(NULL, NULL);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_restart_loses_nothing),
-        cmocka_unit_test(test_a_longer_path_replaces_its_beginnings),
-        cmocka_unit_test(test_the_folder_has_a_limit),
-        cmocka_unit_test(test_one_process_has_the_folder),
-        cmocka_unit_test(test_wrong_options_are_refused),
-        cmocka_unit_test(test_a_folder_that_cannot_be_used_is_done_without),
-        cmocka_unit_test(test_damaged_files_are_ignored),
-        cmocka_unit_test(test_foreign_files_are_ignored),
-        cmocka_unit_test(test_failing_file_accesses_lose_no_more_than_time),
-        cmocka_unit_test(test_failing_allocations_lose_no_more_than_time),
-        cmocka_unit_test(test_running_sequences_take_pages_back_from_the_writer),
-        cmocka_unit_test(test_steps_do_not_wait_for_a_disk_that_is_stuck),
-        cmocka_unit_test(test_what_was_given_up_is_written_later),
-        cmocka_unit_test(test_steps_do_not_wait_for_removals),
-        cmocka_unit_test(test_a_full_disk_is_told_of_until_it_has_room),
-        cmocka_unit_test(test_a_failed_load_does_not_leave_a_match_that_is_gone),
-        cmocka_unit_test(test_a_path_that_is_extended_from_a_file_stays),
-        cmocka_unit_test(test_killed_writers_leave_nothing_that_is_used),
+        cmocka_unit_test_teardown(test_a_restart_loses_nothing, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_longer_path_replaces_its_beginnings, take_hooks_out),
+        cmocka_unit_test_teardown(test_the_folder_has_a_limit, take_hooks_out),
+        cmocka_unit_test_teardown(test_one_process_has_the_folder, take_hooks_out),
+        cmocka_unit_test_teardown(test_wrong_options_are_refused, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_folder_that_cannot_be_used_is_done_without, take_hooks_out),
+        cmocka_unit_test_teardown(test_damaged_files_are_ignored, take_hooks_out),
+        cmocka_unit_test_teardown(test_foreign_files_are_ignored, take_hooks_out),
+        cmocka_unit_test_teardown(test_failing_file_accesses_lose_no_more_than_time, take_hooks_out),
+        cmocka_unit_test_teardown(test_failing_allocations_lose_no_more_than_time, take_hooks_out),
+        cmocka_unit_test_teardown(test_running_sequences_take_pages_back_from_the_writer, take_hooks_out),
+        cmocka_unit_test_teardown(test_steps_do_not_wait_for_a_disk_that_is_stuck, take_hooks_out),
+        cmocka_unit_test_teardown(test_what_was_given_up_is_written_later, take_hooks_out),
+        cmocka_unit_test_teardown(test_steps_do_not_wait_for_removals, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_full_disk_is_told_of_until_it_has_room, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_failed_load_does_not_leave_a_match_that_is_gone, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_path_that_is_extended_from_a_file_stays, take_hooks_out),
+        cmocka_unit_test_teardown(test_killed_writers_leave_nothing_that_is_used, take_hooks_out),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }
