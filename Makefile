@@ -32,6 +32,10 @@ test-long:
 	@tools/setup test-long
 	@$(PYTHON) tests/run long
 
+load:
+	@tools/setup test
+	@$(PYTHON) tests/run load
+
 soak:
 	@tools/setup test
 	@$(PYTHON) tests/run soak
@@ -60,10 +64,11 @@ help:
 	@echo 'make run        chat with the demo model; PROMPT="..." asks it one question'
 	@echo 'make test       what a change must pass, also under the address sanitizer (minutes)'
 	@echo 'make test-long  thread sanitizer, fuzzing, every failing allocation, wide shapes, clang, emulated ARM (three quarters of an hour)'
+	@echo 'make load       the server with 32 streams for five minutes'
 	@echo 'make soak       mixed traffic for twenty minutes (MINUTES=N), with a report in bench/results/soak.md'
 	@echo 'make bench      rates of the kernels and of the demo model'
 	@echo 'make asan       the program with the address and undefined-behaviour sanitizers (build-asan/moxie)'
 	@echo 'make install    program, manual, completions, library, headers and demo model; PREFIX (/usr/local) and DESTDIR'
 	@echo 'make clean      remove every build folder'
 
-.PHONY: all run test test-long soak bench asan install clean help
+.PHONY: all run test test-long load soak bench asan install clean help

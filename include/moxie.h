@@ -285,7 +285,7 @@ MOX_API void mox_sampler_destroy(mox_sampler **s);
 /* Tell the sampler about a token that it did not choose (the prompt). */
 MOX_API void mox_sampler_accept(mox_sampler *s, int32_t token);
 /* Chooses a token from logits [n_vocab] and accepts it.  MOX_E_NUMERIC when a
- * logit is NaN or all are infinite. */
+ * logit is NaN or all are infinite, MOX_E_ARG when logit_bias leaves none to choose. */
 MOX_API mox_status mox_sampler_sample(mox_sampler *s, const float *logits, int32_t *token,
                                       mox_err *err);
 

@@ -408,7 +408,10 @@ void mox_out_discard(mox_out *o)
     *o = MOX_OUT_CLOSED;
 }
 
-void mox_path_remove(const char *path) { (void)unlink(path); }
+void mox_path_remove(const char *path)
+{
+    if (!mox_io_injected(path, "remove")) (void)unlink(path);
+}
 
 void mox_path_touch(const char *path) { (void)utimensat(AT_FDCWD, path, NULL, 0); }
 

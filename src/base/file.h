@@ -109,8 +109,8 @@ mox_status mox_dir_make_empty(const char *path, mox_err *err);
 /* Bytes that may still be written below path, or -1 when the system does not say. */
 int64_t mox_dir_free_bytes(const char *path);
 
-/* For tests: called before each "open", "direct" (open), "read", "map", "write", "sync" and
- * "lock"; a positive errno value makes it fail with that, and -n makes a read bring no more than n bytes.
+/* For tests: called before each "open", "direct" (open), "read", "map", "write", "sync",
+ * "remove" and "lock"; a positive errno value makes it fail with that, and -n makes a read bring no more than n bytes.
  * Process-wide. */
 typedef int mox_io_hook(void *user, const char *path, const char *what);
 void mox_io_set_hook(mox_io_hook *hook, void *user);

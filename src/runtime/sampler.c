@@ -17,7 +17,7 @@
  * from a heap as many ids as it keeps, min-p is a threshold.
  *
  * Memory:  everything is allocated by create; accept and sample allocate nothing.
- * Refuses: logits that are NaN or plus infinity, and rows without a finite one.
+ * Refuses: logits that are NaN or plus infinity, rows without a finite one, and biases that leave none.
  *          Minus infinity is legal: an id that must not be chosen.
  * I1  counts[id] is the number of times id stands in the ring.
  */
@@ -164,6 +164,17 @@ static void apply_penalties(mox_sampler *s, const float *logits)
     }
 }
 
+/* Nothing may come next: by the biases, which are the caller's, or by the model's numbers. */
+static mox_status nothing_left(const mox_sampler *s, const float *logits, const unsigned char *allowed, mox_err *err)
+{
+    for (int32_t i = 0; s->opts.n_logit_bias > 0 && i < s->n_vocab; i++)
+        if ((!allowed || allowed[i]) && logits[i] > -INFINITY)
+            return mox_fail(err, MOX_E_ARG, "logit_bias excludes every token that may come next%s",
+                            allowed ? " in the form of the reply" : "");
+    return mox_fail(err, MOX_E_NUMERIC, "no id%s has a finite logit: the model's output is broken",
+                    allowed ? " that the form of the reply allows" : "");
+}
+
 /* Fills s->logits and finds the largest of them (the lowest id among equals). */
 static mox_status prepare(mox_sampler *s, const float *logits, const unsigned char *allowed, int32_t *best, mox_err *err)
 {
@@ -181,10 +192,7 @@ static mox_status prepare(mox_sampler *s, const float *logits, const unsigned ch
         if (s->logits[i] > s->logits[top]) top = i;
     if (s->logits[top] == INFINITY)
         return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is infinite: the model's output is broken", (int)top);
-    if (s->logits[top] == -INFINITY && (allowed || s->opts.n_logit_bias > 0))
-        return mox_fail(err, MOX_E_NUMERIC, "no id may come next: logit_bias or the form of the reply exclude all of them");
-    if (s->logits[top] == -INFINITY)
-        return mox_fail(err, MOX_E_NUMERIC, "no id has a finite logit: the model's output is broken");
+    if (s->logits[top] == -INFINITY) return nothing_left(s, logits, allowed, err);
     *best = top;
     return MOX_OK;
 }

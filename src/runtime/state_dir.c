@@ -19,8 +19,12 @@ enum { STATES_PER_FILE = 4 };
 #define DEFAULT_BYTES (INT64_C(8) << 30)
 #define CLOSING_S 10.0
 
+/* What becomes of a file while a job is written: it is removed before, or when the new one is there. */
+typedef enum fate { STAYS, GIVES_WAY, REPLACED } fate;
+
 typedef struct entry {
     char *path;
+    fate fate;
     int64_t bytes, modified;
     int64_t n_tokens, n_full; /* 0: not one of ours, or damaged */
     uint64_t *hashes; /* [n_full + 1]: of the path to the end of each full page, and to the end of all */
@@ -41,7 +45,7 @@ struct mox_state_dir {
     bool holding;        /* references to what the job looks at */
     mox_status job_status;
     mox_err job_err;
-    bool complained; /* about files that could not be written */
+    bool complained; /* about files that could not be written, and none could since */
     mox_state_job job;
 };
 
@@ -93,24 +97,19 @@ static void forget(mox_state_dir *d, size_t i)
     d->entries[i] = d->entries[--d->n_entries];
 }
 
-static void remove_file(mox_state_dir *d, size_t i)
+/* Chooses the files that give way to one of so many bytes; returns how many. */
+static size_t make_room(mox_state_dir *d, int64_t bytes)
 {
-    mox_path_remove(d->entries[i].path);
-    forget(d, i);
-}
-
-/* Makes room for a file of so many bytes. */
-static void make_room(mox_state_dir *d, int64_t bytes)
-{
-    for (;;) {
+    for (size_t n = 0;; n++) {
         int64_t total = bytes;
-        size_t oldest = 0;
-        for (size_t i = 0; i < d->n_entries; i++) {
-            total += d->entries[i].bytes;
-            if (d->entries[i].modified < d->entries[oldest].modified) oldest = i;
+        entry *oldest = NULL;
+        for (entry *e = d->entries; e < d->entries + d->n_entries; e++) {
+            if (e->fate == GIVES_WAY) continue;
+            total += e->bytes;
+            if (!oldest || e->modified < oldest->modified) oldest = e;
         }
-        if (total <= d->max_bytes || d->n_entries == 0) return;
-        remove_file(d, oldest);
+        if (total <= d->max_bytes || !oldest) return n;
+        oldest->fate = GIVES_WAY;
     }
 }
 
@@ -227,7 +226,12 @@ static mox_status open_dir(mox_state_dir *d, const mox_prefix_opts *o, mox_err *
     MOX_TRY(mox_dir_make_private(d->dir, err));
     MOX_TRY(take_lock(d, err));
     MOX_TRY(scan(d, err));
-    make_room(d, 0);
+    (void)make_room(d, 0);
+    for (size_t i = d->n_entries; i-- > 0;) {
+        if (d->entries[i].fate == STAYS) continue;
+        mox_path_remove(d->entries[i].path);
+        forget(d, i);
+    }
     return mox_state_writer_start(&d->writer, d->c, d->shape, err);
 }
 
@@ -280,24 +284,31 @@ static bool collect(mox_state_dir *d, double seconds)
     return true;
 }
 
-/* The file that was written is in the index, and files that it contains are gone. */
+/* Files that a job was to remove are not there any more, or stay when it failed. */
+static void settle(mox_state_dir *d, bool written)
+{
+    for (size_t i = d->n_entries; i-- > 0;) {
+        if (d->entries[i].fate == GIVES_WAY || (d->entries[i].fate == REPLACED && written)) forget(d, i);
+        else d->entries[i].fate = STAYS;
+    }
+}
+
+/* The file that was written is in the index. */
 static void enter_job(mox_state_dir *d)
 {
-    const mox_state_job *job = &d->job;
-    for (size_t i = d->n_entries; i-- > 0;) {
-        if (strcmp(d->entries[i].path, job->path) == 0) forget(d, i);
-        else if (is_beginning(&d->entries[i], job->tokens, job->n_tokens)) remove_file(d, i);
-    }
-    char *path = mox_strdup(job->path);
+    char *path = mox_strdup(d->job.path);
     mox_err err;
-    if (path)
-        (void)add_entry(d, path, job->tokens, job->n_tokens, &err); /* or it is found at the next start */
+    if (path) /* or it is found at the next start */
+        (void)add_entry(d, path, d->job.tokens, d->job.n_tokens, &err);
+    if (d->complained) warn(d, "states are kept across restarts again");
+    d->complained = false;
 }
 
 static void conclude(mox_state_dir *d, mox_tree *t)
 {
     if (!d->ended) return;
     d->ended = false;
+    settle(d, d->job_status == MOX_OK);
     if (d->job_status == MOX_OK) {
         enter_job(d);
     } else if (d->job_status == MOX_E_CANCELLED) { /* what is left of it is written another time */
@@ -336,6 +347,29 @@ static char *name_file(const mox_state_dir *d, const mox_state_job *job)
     return mox_path_join(d->dir, name);
 }
 
+/* Lists the files that the job removes: older ones until there is room for it, and those of its beginnings.  Their
+ * names are borrowed: the index stays as it is as long as a job is under way. */
+static bool list_old(mox_state_dir *d, mox_state_job *job, int64_t bytes)
+{
+    size_t at[] = {[GIVES_WAY] = 0, [REPLACED] = 0};
+    for (entry *e = d->entries; e < d->entries + d->n_entries; e++)
+        if (strcmp(e->path, job->path) == 0 || is_beginning(e, job->tokens, job->n_tokens)) e->fate = REPLACED;
+    job->n_first = make_room(d, bytes);
+    job->old = mox_alloc_array(d->n_entries, sizeof *job->old);
+    if (!job->old) {
+        for (size_t i = 0; i < d->n_entries; i++) d->entries[i].fate = STAYS;
+        return false;
+    }
+    at[REPLACED] = job->n_first;
+    for (entry *e = d->entries; e < d->entries + d->n_entries; e++) {
+        if (e->fate == GIVES_WAY) e->n_full = e->n_tokens = 0; /* not to be loaded any more */
+        else if (e->fate == STAYS || strcmp(e->path, job->path) == 0) continue;
+        job->old[at[e->fate]++] = e->path;
+    }
+    job->n_after = at[REPLACED] - job->n_first;
+    return true;
+}
+
 /* The path to the leaf, with references to all of it. */
 static bool make_job(mox_state_dir *d, mox_tree *t, int32_t leaf)
 {
@@ -358,11 +392,10 @@ static bool make_job(mox_state_dir *d, mox_tree *t, int32_t leaf)
     }
     job->path = name_file(d, job);
     const int64_t bytes = mox_state_job_bytes(job, &d->shape);
-    if (!job->path || bytes < 0 || bytes > d->max_bytes) {
+    if (!job->path || bytes < 0 || bytes > d->max_bytes || !list_old(d, job, bytes)) {
         mox_state_job_deinit(job);
         return false;
     }
-    make_room(d, bytes);
     for (int64_t i = 0; i < job->n_pages; i++) mox_share_hold(d->c, MOX_SHARE_PAGES, job->pages[i]);
     for (int64_t i = 0; i < job->n_states; i++) mox_share_hold(d->c, MOX_SHARE_STATES, job->states[i]);
     d->holding = true;
@@ -412,7 +445,7 @@ void mox_state_dir_close(mox_state_dir **dir, mox_tree *t)
 
 /* What of a file is to be loaded. */
 typedef struct plan {
-    const mox_state_file *f;
+    mox_state_file *f;
     int64_t at;            /* a sequence will go on here */
     int64_t first, n;      /* pages */
     int64_t state;         /* or MOX_NONE */
@@ -520,6 +553,8 @@ bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, in
     if (loaded) {
         mox_path_touch(e->path);
         (void)mox_path_stat(e->path, &e->bytes, &e->modified);
+    } else if (status == MOX_E_NOT_FOUND && e->fate == REPLACED) {
+        e->n_full = e->n_tokens = 0; /* the writer is about to say that it is done */
     } else if (status != MOX_OK && status != MOX_E_MEMORY && status != MOX_E_FULL) {
         warn_ignored(d, &err);
         if (status != MOX_E_IO) e->n_full = e->n_tokens = 0; /* not again */

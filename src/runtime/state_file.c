@@ -139,6 +139,7 @@ void mox_state_file_close(mox_state_file *f)
     mox_file_close(&f->file);
     mox_free(f->tokens);
     mox_free(f->positions);
+    mox_free(f->window);
     *f = (mox_state_file){.file = MOX_FILE_CLOSED};
 }
 
@@ -150,8 +151,15 @@ static mox_status check_sum(const mox_state_file *f, int64_t i, uint64_t sum, mo
     return sum == want ? MOX_OK : mox_fail(err, MOX_E_FORMAT, "%s: its states are damaged", f->file.path);
 }
 
-static mox_status read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, void *buffer, mox_err *err)
+static mox_status make_window(mox_state_file *f, const mox_context *c, mox_err *err)
 {
+    if (!f->window) f->window = mox_alloc(mox_window_bytes(c));
+    return f->window ? MOX_OK : mox_fail_memory(err, mox_window_bytes(c), f->file.path);
+}
+
+mox_status mox_state_file_read_page(mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err)
+{
+    MOX_TRY(make_window(f, c, err));
     int64_t at = f->pages_at + i * mox_page_bytes(c);
     XXH3_state_t sum;
     (void)XXH3_64bits_reset(&sum);
@@ -159,36 +167,21 @@ static mox_status read_page(const mox_state_file *f, int64_t i, mox_context *c, 
         size_t bytes;
         void *part = mox_page_part(c, page, j, &bytes);
         if (bytes == 0) continue;
-        void *window = mox_window_open(c, part, buffer);
+        void *window = mox_window_open(c, part, f->window);
         MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
         (void)XXH3_64bits_update(&sum, window, bytes);
-        mox_window_close(c, part, bytes, buffer);
+        mox_window_close(c, part, bytes, f->window);
         at += (int64_t)bytes;
     }
     return check_sum(f, i, XXH3_64bits_digest(&sum), err);
 }
 
-static mox_status read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, void *buffer, mox_err *err)
+mox_status mox_state_file_read_state(mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err)
 {
+    MOX_TRY(make_window(f, c, err));
     const size_t bytes = mox_state_bytes(c);
-    void *window = mox_window_open(c, mox_state_at(c, state), buffer);
+    void *window = mox_window_open(c, mox_state_at(c, state), f->window);
     MOX_TRY(mox_file_read_at(&f->file, f->states_at + i * (int64_t)bytes, window, bytes, err));
-    mox_window_close(c, mox_state_at(c, state), bytes, buffer);
+    mox_window_close(c, mox_state_at(c, state), bytes, f->window);
     return check_sum(f, f->n_pages + i, XXH3_64bits(window, bytes), err);
-}
-
-mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err)
-{
-    void *buffer = mox_alloc(mox_window_bytes(c));
-    const mox_status status = buffer ? read_page(f, i, c, page, buffer, err) : mox_fail_memory(err, mox_window_bytes(c), f->file.path);
-    mox_free(buffer);
-    return status;
-}
-
-mox_status mox_state_file_read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err)
-{
-    void *buffer = mox_alloc(mox_window_bytes(c));
-    const mox_status status = buffer ? read_state(f, i, c, state, buffer, err) : mox_fail_memory(err, mox_window_bytes(c), f->file.path);
-    mox_free(buffer);
-    return status;
 }

@@ -37,6 +37,7 @@ typedef struct mox_state_file {
     int32_t *tokens;    /* [n_tokens] */
     int64_t *positions; /* [n_states], ascending, of 1 to n_tokens */
     int64_t pages_at, states_at, sums_at;
+    void *window; /* mox_window_bytes of the context that it is read to; the first read makes it */
 } mox_state_file;
 
 /* MOX_E_UNSUPPORTED: whole, but of another version, model, template or kind of cache. */
@@ -47,10 +48,8 @@ mox_status mox_state_file_parse(mox_state_file *f, mox_file file, const mox_stat
 void mox_state_file_close(mox_state_file *f); /* closed storage is fine */
 
 /* Reads a page or a state to its place and compares its checksum. */
-mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page,
-                                    mox_err *err);
-mox_status mox_state_file_read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state,
-                                     mox_err *err);
+mox_status mox_state_file_read_page(mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err);
+mox_status mox_state_file_read_state(mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err);
 
 /* Pages and states may be looked at under its lock, until it is shut: they are somebody else's then. */
 typedef struct mox_state_gate {
@@ -58,16 +57,19 @@ typedef struct mox_state_gate {
     bool shut;
 } mox_state_gate;
 
-/* What is to be written.  Nobody writes to the pages and states as long as the gate is open. */
+/* What is to be written.  Nobody writes to the pages and states as long as the gate is open.  Who has it written
+ * (state_writer.h) may have files removed with it: those that give way before, those that it replaces behind it. */
 typedef struct mox_state_job {
     char *path;
     int64_t n_tokens, n_pages, n_states;
     int32_t *tokens, *pages, *states;
     int64_t *positions; /* ascending */
     int64_t first_new;  /* page: those before are in a file already */
+    const char **old;   /* [n_first + n_after] paths, borrowed */
+    size_t n_first, n_after;
 } mox_state_job;
 mox_status mox_state_job_init(mox_state_job *job, int64_t n_tokens, int64_t n_states,
-                              mox_err *err);   /* zeroed arrays; no path */
+                              mox_err *err);   /* zeroed arrays; no path, nothing old */
 void mox_state_job_deinit(mox_state_job *job); /* zeroed storage is fine */
 
 /* Bytes of the file, or -1: more than can be counted. */

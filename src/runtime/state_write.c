@@ -52,6 +52,7 @@ void mox_state_job_deinit(mox_state_job *job)
     mox_free(job->pages);
     mox_free(job->states);
     mox_free(job->positions);
+    mox_free(job->old);
     *job = (mox_state_job){0};
 }
 

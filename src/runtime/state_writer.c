@@ -6,6 +6,16 @@
 #include <string.h>
 #include <time.h>
 
+/* What gives way is gone before the new file needs its room, and what that replaces only when it is there. */
+static mox_status do_job(mox_state_writer *w, mox_err *err)
+{
+    const mox_state_job *job = w->job;
+    for (size_t i = 0; i < job->n_first; i++) mox_path_remove(job->old[i]);
+    MOX_TRY(mox_state_job_write(job, w->c, &w->shape, &w->gate, err));
+    for (size_t i = 0; i < job->n_after; i++) mox_path_remove(job->old[job->n_first + i]);
+    return MOX_OK;
+}
+
 static void *work(void *user)
 {
     mox_state_writer *w = user;
@@ -15,7 +25,7 @@ static void *work(void *user)
         if (w->quit) break;
         (void)pthread_mutex_unlock(&w->mutex);
         mox_err err = {0};
-        const mox_status status = mox_state_job_write(w->job, w->c, &w->shape, &w->gate, &err);
+        const mox_status status = do_job(w, &err);
         (void)pthread_mutex_lock(&w->mutex);
         w->status = status;
         w->err = err;

@@ -1,8 +1,8 @@
 /* runtime/state_writer.h -- a thread that writes one prefix to disk while steps go on.
  *
- * Disks stall and fsync takes its time, so steps must not wait for them.  The thread only reads
- * pages and states, which stay as they are because the one who gave the job holds references; who
- * wants to let go of them shuts the gate first, which waits for a copy in memory at most.
+ * Disks stall, fsync takes its time, and so may removing a large file: steps must not wait for them.
+ * The thread only reads pages and states, which stay as they are because the one who gave the job holds
+ * references; who wants to let go of them shuts the gate first, which waits for a copy in memory at most.
  *
  * Owns: its thread.  Borrows: the job, from begin until ended has said so.
  * Threads: all functions belong to one thread, which is not the writer. */

@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import tempfile
 import termios
 import time
 import unittest
+from pathlib import Path
 
 PROGRAM = os.path.abspath(sys.argv[1])
 DEMO = os.path.abspath(sys.argv[2])
@@ -29,14 +31,16 @@ def chat(*args, stdin=b"", env=None, **kwargs):
                           env={**ENV, **(env or {})}, **streams)
 
 
-def in_terminal(steps, env, *args):
+def in_terminal(steps, env, *args, room=None):
     """Runs it in a terminal: each step waits for bytes and then types some.  Returns all
-    that came, and the exit code."""
+    that came, and the exit code.  No file has room for more bytes than are given."""
     master, slave = pty.openpty()
 
     def own_terminal():  # so that Ctrl-C is a signal
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if room is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
     with subprocess.Popen([PROGRAM, "chat", "-m", DEMO, "--temp", "0", *args], stdin=slave, stdout=slave, stderr=slave,
                           env={k: v for k, v in {**ENV, **env}.items() if v is not None}, preexec_fn=own_terminal) as child:
@@ -153,6 +157,20 @@ class PlainTerminals(unittest.TestCase):
         self.assertEqual(code, 130, out)
         _, code = in_terminal([(b"> ", b"\x04")], {"TERM": "dumb"})
         self.assertEqual(code, 0)
+
+    def test_a_full_disk_does_not_end_the_chat(self):
+        """/save says what is wrong and leaves what was there; lines that are not remembered are no loss."""
+        for room in (0, 30):
+            with tempfile.TemporaryDirectory() as folder:
+                kept = Path(folder) / "kept.json"
+                kept.write_text("mine")
+                steps = [(b"> ", FRANCE.encode() + b"\r"), (b"ttft", b""), (b"> ", f"/save {kept}\r".encode()), (b"File too large", b""),
+                         (b"> ", FRANCE.encode() + b"\r"), (b"ttft", b""), (b"> ", b"\x04")]
+                out, code = in_terminal(steps, {"TERM": "xterm", "NO_COLOR": "1", "XDG_STATE_HOME": folder}, room=room)
+                self.assertEqual(code, 0, out)
+                self.assertIn(b"cannot write", out)
+                self.assertEqual(kept.read_text(), "mine")
+                self.assertEqual(list(kept.parent.glob("*.part")), [])
 
     def test_no_color(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -260,6 +260,8 @@ static inline void kit_check_stream(const mox_http_call *c)
     }
 }
 
+static bool kit_cut; /* the last answer was a stream that ended before its end */
+
 /* The status of the answer, whose text, to be freed, goes to *out. */
 static inline int kit_ask(int endpoint, const char *body, size_t n, char **out)
 {
@@ -271,6 +273,7 @@ static inline int kit_ask(int endpoint, const char *body, size_t n, char **out)
     if (c.streams) kit_check_stream(&c);
     else promise(c.n_out > 0 && kit_is_json(c.out, c.n_out));
     *out = c.out;
+    kit_cut = c.cut;
     return c.status;
 }
 

@@ -196,7 +196,10 @@ def run_one(name, test):
 def run_tests(namespace, at_once=1):
     """Runs every test_ function of a module, says what failed, and ends in the line that tests/run counts."""
     only = sys.argv[2:]
-    tests = [(name, test) for name, test in namespace.items() if name.startswith("test_") and callable(test) and (not only or name in only)]
+    known = {name: test for name, test in namespace.items() if name.startswith("test_") and callable(test)}
+    if unknown := [name for name in only if name not in known]:
+        sys.exit(f"there is no {unknown[0]} here, but {', '.join(known)}")
+    tests = [(name, test) for name, test in known.items() if not only or name in only]
     with ThreadPoolExecutor(at_once) as some:
         results = list(some.map(lambda pair: run_one(*pair), tests))
     print(", ".join(f"{results.count(word)} {word}" for word in ("passed", "failed", "skipped")))

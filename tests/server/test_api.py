@@ -218,11 +218,12 @@ def test_one_choice_that_fails():
         fields = {"messages": QUESTION, "n": 4, "seed": 1, "logit_bias": [[one[0], False]], "max_tokens": 3000, "temperature": 50, "top_k": 0,
                   "top_p": 1, "grammar": 'root ::= "#" [a-z]{20} "1" | "@" [a-z ]{60000}'}
         events = s.stream("/v1/chat/completions", fields)
-        assert "logit_bias" in events[-1][1]["error"]["message"], str(events[-1])[:500]
+        wrong = lambda error: (error["type"], error["param"], "logit_bias" in error["message"]) == ("invalid_request_error", "logit_bias", True)
+        assert wrong(events[-1][1]["error"]), str(events[-1])[:500]
         begun = {c["delta"]["content"][0] for _, e in events[:-1] for c in e["choices"] if c["delta"].get("content")}
         assert {"#", "@"} <= begun, "choose another seed"
         status, _, answer = s.post("/v1/chat/completions", fields)
-        assert status == 500 and "logit_bias" in answer["error"]["message"], (status, str(answer)[:500])
+        assert status == 400 and wrong(answer["error"]), (status, str(answer)[:500])
         assert s.until(s.idle, 1), "the others go on"
         assert s.metric("generation_tokens_total") < 1000, "the others went on"
 

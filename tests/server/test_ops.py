@@ -213,8 +213,68 @@ def test_log_that_nobody_reads():
         time.sleep(0.3 * SLOW)  # lines are written behind their answers
         lost = s.metric("log_lines_lost_total")
         after = os.read(out, 1 << 20).decode()
-        assert lost > 100 and f"lines={lost:.0f}" in after.splitlines()[0] and "/nothing/more" in after.splitlines()[-1], (lost, after)
+        assert lost > 100 and f"lines={lost:.0f}" in after.splitlines()[0] and "path=/nothing/more " in after, (lost, after)
     os.close(out)
+
+
+def test_log_on_a_full_disk():
+    """A log that cannot grow costs its lines, not the server; a new file begins with how many are missing."""
+    full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with Server("--log-file", log, preexec=full) as s:
+            for i in range(20):
+                assert s.chat()[0] == 200
+            assert s.until(lambda: s.metric("log_lines_lost_total") > 0) and log.stat().st_size == 1000
+            time.sleep(0.2 * SLOW)  # lines are written behind their answers
+            lost = s.metric("log_lines_lost_total")
+            whole = log.read_text().count("\n")
+            assert whole + lost == 20 and 1 < whole < 19, (whole, lost)
+            log.rename(Path(folder) / "log.1")
+            s.process.send_signal(signal.SIGHUP)
+            assert s.until(log.exists)
+            assert s.chat()[0] == 200
+            assert s.until(lambda: log.read_text().count("\n") == 2)
+            first, second = log.read_text().splitlines()
+            assert f"lines={lost:.0f}" in first and "status=200" in second, (lost, first, second)
+    with Server("--log-file", "/dev/full") as s:
+        assert s.chat()[0] == 200 and s.until(lambda: s.metric("log_lines_lost_total") == 1)
+
+
+def test_torn_line_of_the_log():
+    """Where a disk was full for a while, a line may have been cut; the next one does not continue it."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        limit = lambda n: resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (n, resource.RLIM_INFINITY))
+        with Server("--log-file", log) as s:
+            s.chat()
+            assert s.until(lambda: log.read_text().count("\n") == 1)
+            limit(log.stat().st_size + 50)
+            s.chat()
+            assert s.until(lambda: s.metric("log_lines_lost_total") == 1)
+            limit(resource.RLIM_INFINITY)
+            s.chat()
+            assert s.until(lambda: "lines=1" in log.read_text())
+            time.sleep(0.2 * SLOW)
+        lines = log.read_text().splitlines()
+        assert all(line.startswith("20") for line in lines) and len(lines[1]) == 50 and "lines=1" in lines[2] and "finish=stop" in lines[3], lines
+
+
+def test_states_on_a_full_disk():
+    """A state that cannot be written costs a warning; once there is room, states are kept again, and that is said."""
+    story = lambda name: [{"role": "user", "content": f"The {name} tells a long story about the fox. " * 60}]
+    with tempfile.TemporaryDirectory() as folder:
+        limit = lambda n: resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (n, resource.RLIM_INFINITY))
+        with Server("--state-dir", folder) as s:
+            limit(20000)
+            for name in ["cow", "dog"]:
+                assert s.chat(story(name), max_tokens=4)[0] == 200
+            assert s.until(lambda: s.chat(max_tokens=1)[0] == 200 and "File too large" in s.errors(), 10)
+            limit(resource.RLIM_INFINITY)
+            assert s.chat(story("cat"), max_tokens=4)[0] == 200
+            assert s.until(lambda: s.chat(max_tokens=1)[0] == 200 and "states are kept across restarts again" in s.errors(), 10)
+            assert s.errors().count("File too large") == 1
+        assert [path.suffix for path in Path(folder).iterdir() if path.name != "lock"] == [".state"]
 
 
 def test_log_is_harmless():

@@ -66,6 +66,53 @@ def test_pings():
             c.close()
 
 
+def test_the_order_of_the_end():
+    """30 seconds after SIGTERM replies are cut off, with a last event that says so, and whoever still asks for numbers gets
+    them, because the scheduler stops first, then the network, and only then does what they asked go."""
+    with Server("--parallel", "1", "--queue", "64", "-c", "4k") as s:
+        crowd = [s.connect(120) for _ in range(7)]
+        for c in crowd:
+            c.sendall(request_bytes(body={"messages": QUESTION, "n": 8, "stream": True, **ENDLESS}, Connection="close"))
+        assert s.until(lambda: s.metric("num_requests_waiting") == 55, 20)
+        curious = [s.connect(10) for _ in range(300)]  # each has one more answer when the server stops
+        for c in curious:
+            c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for c in curious:
+            assert status_of(c.recv(1000)) == 200
+        slow = s.connect()  # the network has something to wait for
+        slow.sendall(request_bytes()[:-1])
+        time.sleep(0.5 * SLOW)
+        heard, ended = [None] * len(crowd), [0.0] * len(crowd)
+
+        def listen(i):
+            heard[i] = drain(crowd[i])
+            ended[i] = time.monotonic()
+        listeners = [threading.Thread(target=listen, args=(i,)) for i in range(len(crowd))]
+        for t in listeners:
+            t.start()
+        s.process.send_signal(signal.SIGTERM)
+        stopped, answered = time.monotonic(), 0.0
+        time.sleep(29.5)
+        for i, c in enumerate(curious):
+            try:
+                c.sendall(f"GET {['/metrics', '/slots'][i % 2]} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                if status_of(c.recv(65536)) != 200:
+                    break
+            except OSError:
+                break
+            answered = time.monotonic()
+            time.sleep(0.005)
+        for t in listeners:
+            t.join()
+        assert s.process.wait(20) == 0, s.errors()[-2000:]
+        for text in heard:
+            assert text.endswith(b"\r\n0\r\n\r\n") and b"the server is stopping" in text, text[-300:]
+        assert all(30 <= t - stopped < 33 * SLOW for t in ended), [t - stopped for t in ended]
+        assert answered > max(ended), "nobody asked anything of the stopped scheduler"
+        for c in crowd + curious + [slow]:
+            c.close()
+
+
 def test_slow_bodies():
     """A body that comes by the byte is given 60 seconds; one that comes at twice the least rate is waited for."""
     head = lambda n: f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {n}\r\n\r\n".encode()
@@ -103,4 +150,4 @@ def test_slow_bodies():
         steady.close()
 
 
-run_tests(globals(), at_once=3)
+run_tests(globals(), at_once=4)

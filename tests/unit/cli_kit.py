@@ -5,6 +5,7 @@ import atexit
 import json
 import os
 import pty
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,11 @@ def moxie(*args, stdin=b"", env=None, **kwargs):
     """Runs the program with a standard input that is no terminal."""
     return subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=WAIT_S,
                           env={**BASE_ENV, **(env or {})}, **kwargs)
+
+
+def full_after(n_bytes):
+    """For preexec_fn: a disk on which no file has room for more."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 
 def spawn(*args, **kwargs):

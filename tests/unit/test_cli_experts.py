@@ -8,8 +8,9 @@ import re
 import struct
 import sys
 import unittest
+from pathlib import Path
 
-from cli_kit import DEMO, Case, moxie
+from cli_kit import DEMO, Case, full_after, moxie
 
 
 class Replay(Case):
@@ -96,6 +97,13 @@ class Replay(Case):
         self.says(moxie("run", "-m", DEMO, "-p", "Hi", "-q", "--trace", os.path.join(self.path("none"), "t")), 5, "none")
         self.assertEqual(os.listdir(self.dir), [])
 
+    def test_a_full_disk_leaves_no_trace(self):
+        for room in (0, 100):
+            done = moxie("run", "-m", DEMO, "-p", "Hi", "-q", "-n", "5", "--trace", self.path("t"), preexec_fn=full_after(room))
+            self.assertEqual(done.returncode, 5)
+            self.assertRegex(done.stderr.decode(), rf"\Amoxie: {self.path('t')}: cannot write[^\n]+File too large[^\n]*\n\Z")
+            self.assertEqual(os.listdir(self.dir), [])
+
 
 class Heat(Case):
     """Experts that a run used are there when the next one begins."""
@@ -162,6 +170,17 @@ class Heat(Case):
             self.assertEqual(len(warnings), 1)
             self.assertIn(path, warnings[0])
             self.assertGreater(self.run_once("--expert-slots", "40")[1]["warmed"], 0)  # it was replaced
+
+    def test_a_full_disk_is_no_error(self):
+        tokens, _ = self.run_once("--expert-slots", "40")
+        kept = {path: Path(path).read_bytes() for path in self.files()}
+        measured = self.RUN[:-2]  # the disk is, which cannot be kept either
+        for room, folder, words in ((0, "new", measured), (40, "new", self.RUN), (0, "cache", self.RUN), (40, "cache", self.RUN)):
+            done = moxie(*words, "-q", "--expert-slots", "40", env={"XDG_CACHE_HOME": self.path(folder)}, preexec_fn=full_after(room))
+            self.assertEqual((json.loads(self.good(done))["tokens"], done.stderr), (tokens, b""))
+            there = os.listdir(os.path.join(self.path(folder), "moxie"))
+            self.assertEqual(there, [os.path.basename(path) for path in kept] if folder == "cache" else [])
+        self.assertEqual({path: Path(path).read_bytes() for path in self.files()}, kept)
 
     def test_no_folder_is_no_error(self):
         for env in ({"XDG_CACHE_HOME": "", "HOME": ""}, {"XDG_CACHE_HOME": self.path("file", b"x")}, {"XDG_CACHE_HOME": "relative", "HOME": ""}):

@@ -493,6 +493,14 @@ static int get_stuck(void *user, const char *path, const char *what)
     return 0;
 }
 
+static void wait_until_stuck(const stuck_disk *d)
+{
+    for (int i = 0; atomic_load(&d->n_stuck) == 0; i++) {
+        if (i == 5000) fail_msg("nobody came to a \"%s\"", d->what);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 /* A step that needs pages which are being written, while the disk does nothing at all. */
 static void step_beside(const char *what, int64_t n_next, place *at)
 {
@@ -509,7 +517,7 @@ static void step_beside(const char *what, int64_t n_next, place *at)
     (void)step(s, tokens[0], TURN);
     mox_io_set_hook(get_stuck, &disk);
     mox_prefix_keep(p, s);
-    while (atomic_load(&disk.n_stuck) == 0) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    wait_until_stuck(&disk);
     (void)step(s, tokens[1], n_next);
     atomic_store(&disk.over, true);
     mox_prefix_keep(p, s);
@@ -537,6 +545,92 @@ static void test_what_was_given_up_is_written_later(void **state)
     place at;
     step_beside("write", 30, &at); /* takes the last page back */
     assert_int_equal(found(models[DENSE], opts_of(&at), 0), 256);
+}
+
+/* Files that give way, and those that a longer one replaces, while the disk takes its time to remove them. */
+static void test_steps_do_not_wait_for_removals(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    for (int replace = 0; replace < 2; replace++) {
+        stuck_disk disk = {.what = "remove"};
+        place at;
+        char path[300];
+        new_place_with_file(&at, m, path, sizeof path);
+        mox_prefix_opts opts = opts_of(&at);
+        if (!replace) opts.state_dir_bytes = bytes_in(&at) * 3 / 2; /* one file */
+        mox_context *c = new_context(m, context_opts);
+        mox_prefix *p = new_prefix(c, opts);
+        mox_seq *s = new_seq(c);
+        const int32_t *now = tokens[replace ? 0 : 1];
+        (void)step(s, now, TURN + NEXT);
+        mox_io_set_hook(get_stuck, &disk);
+        mox_prefix_keep(p, s);
+        wait_until_stuck(&disk);
+        (void)step(s, tokens[2], TURN);
+        mox_prefix_keep(p, s); /* has to wait until the other is written */
+        atomic_store(&disk.over, true);
+        mox_prefix_destroy(&p);
+        mox_io_set_hook(NULL, NULL);
+        mox_context_destroy(&c);
+        assert_false(atomic_load(&disk.waited));
+        assert_int_equal(list_files(&at, path, sizeof path), replace ? 2 : 1);
+        assert_int_equal(found(m, opts_of(&at), 2), TURN);
+        assert_int_equal(found(m, opts_of(&at), 0), replace ? TURN + NEXT - 1 : 0);
+        assert_int_equal(at.n_warnings, 0);
+    }
+}
+
+typedef struct full_disk {
+    atomic_bool full;
+    atomic_int n_tried; /* files that were begun in vain, or written to their end */
+} full_disk;
+
+static int may_be_full(void *user, const char *path, const char *what)
+{
+    (void)path;
+    full_disk *d = user;
+    const bool fails = atomic_load(&d->full) && strcmp(what, "write") == 0;
+    if (fails || strcmp(what, "sync") == 0) atomic_fetch_add(&d->n_tried, 1);
+    return fails ? ENOSPC : 0;
+}
+
+/* A full disk is told of once, and so is its end; then it is news again. */
+static void test_a_full_disk_is_told_of_until_it_has_room(void **state)
+{
+    (void)state;
+    static const struct {
+        bool full;
+        int n_warnings; /* so far */
+        const char *says;
+    } turns[] = {{true, 1, "No space left"}, {true, 1, "No space left"}, {false, 2, "again"},
+                 {false, 2, "again"},        {true, 3, "No space left"}};
+    enum { N = sizeof turns / sizeof *turns };
+    const mox_model *m = models[DENSE];
+    place at;
+    full_disk disk = {0};
+    new_place(&at);
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c);
+    mox_io_set_hook(may_be_full, &disk);
+    for (int i = 0; i < N; i++) {
+        int32_t prompt[TURN];
+        make_tokens(m, (uint64_t)(50 + i), prompt, TURN);
+        atomic_store(&disk.full, turns[i].full);
+        (void)step(s, prompt, TURN);
+        for (int k = 0; k < 5000 && (atomic_load(&disk.n_tried) <= i || at.n_warnings < turns[i].n_warnings); k++) {
+            mox_prefix_keep(p, s); /* also looks whether the writer has ended */
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+        assert_int_equal(atomic_load(&disk.n_tried), i + 1);
+        assert_int_equal(at.n_warnings, turns[i].n_warnings);
+        assert_non_null(strstr(at.warning, turns[i].says));
+    }
+    mox_prefix_destroy(&p);
+    mox_io_set_hook(NULL, NULL);
+    mox_context_destroy(&c);
+    assert_int_equal(at.n_warnings, 3);
 }
 
 /* ---- files that are read while memory is short ---- */
@@ -598,7 +692,7 @@ static void test_a_path_that_is_extended_from_a_file_stays(void **state)
     (void)step(s, tokens[1], TURN);
     mox_io_set_hook(get_stuck, &disk);
     mox_prefix_keep(p, s); /* is being written from now on */
-    while (atomic_load(&disk.n_stuck) == 0) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    wait_until_stuck(&disk);
     assert_int_equal(c->shares[MOX_SHARE_PAGES].n_free, 2);
     assert_int_equal(adopt(p, s, tokens[0], TURN + NEXT), TURN);
     atomic_store(&disk.over, true);
@@ -670,25 +764,36 @@ static void test_killed_writers_leave_nothing_that_is_used(void **state)
     assert_true(n_found > 0); /* some were whole */
 }
 
+/* Those of a test that failed would see the next ones. */
+static int take_hooks_out(void **state)
+{
+    (void)state;
+    mox_io_set_hook(NULL, NULL);
+    mox_alloc_set_hook(NULL, NULL);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_restart_loses_nothing),
-        cmocka_unit_test(test_a_longer_path_replaces_its_beginnings),
-        cmocka_unit_test(test_the_folder_has_a_limit),
-        cmocka_unit_test(test_one_process_has_the_folder),
-        cmocka_unit_test(test_wrong_options_are_refused),
-        cmocka_unit_test(test_a_folder_that_cannot_be_used_is_done_without),
-        cmocka_unit_test(test_damaged_files_are_ignored),
-        cmocka_unit_test(test_foreign_files_are_ignored),
-        cmocka_unit_test(test_failing_file_accesses_lose_no_more_than_time),
-        cmocka_unit_test(test_failing_allocations_lose_no_more_than_time),
-        cmocka_unit_test(test_running_sequences_take_pages_back_from_the_writer),
-        cmocka_unit_test(test_steps_do_not_wait_for_a_disk_that_is_stuck),
-        cmocka_unit_test(test_what_was_given_up_is_written_later),
-        cmocka_unit_test(test_a_failed_load_does_not_leave_a_match_that_is_gone),
-        cmocka_unit_test(test_a_path_that_is_extended_from_a_file_stays),
-        cmocka_unit_test(test_killed_writers_leave_nothing_that_is_used),
+        cmocka_unit_test_teardown(test_a_restart_loses_nothing, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_longer_path_replaces_its_beginnings, take_hooks_out),
+        cmocka_unit_test_teardown(test_the_folder_has_a_limit, take_hooks_out),
+        cmocka_unit_test_teardown(test_one_process_has_the_folder, take_hooks_out),
+        cmocka_unit_test_teardown(test_wrong_options_are_refused, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_folder_that_cannot_be_used_is_done_without, take_hooks_out),
+        cmocka_unit_test_teardown(test_damaged_files_are_ignored, take_hooks_out),
+        cmocka_unit_test_teardown(test_foreign_files_are_ignored, take_hooks_out),
+        cmocka_unit_test_teardown(test_failing_file_accesses_lose_no_more_than_time, take_hooks_out),
+        cmocka_unit_test_teardown(test_failing_allocations_lose_no_more_than_time, take_hooks_out),
+        cmocka_unit_test_teardown(test_running_sequences_take_pages_back_from_the_writer, take_hooks_out),
+        cmocka_unit_test_teardown(test_steps_do_not_wait_for_a_disk_that_is_stuck, take_hooks_out),
+        cmocka_unit_test_teardown(test_what_was_given_up_is_written_later, take_hooks_out),
+        cmocka_unit_test_teardown(test_steps_do_not_wait_for_removals, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_full_disk_is_told_of_until_it_has_room, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_failed_load_does_not_leave_a_match_that_is_gone, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_path_that_is_extended_from_a_file_stays, take_hooks_out),
+        cmocka_unit_test_teardown(test_killed_writers_leave_nothing_that_is_used, take_hooks_out),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

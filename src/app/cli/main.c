@@ -61,7 +61,8 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     mox_cli_terminal_init();
-    signal(SIGPIPE, SIG_IGN); /* a reader that left is a write error, which says more */
+    signal(SIGPIPE, SIG_IGN); /* a reader that left is a write error, which says more; */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow */
     mox_cli_bus_catch();
     const int code = dispatch(argc, argv);
     return mox_cli_output_finish() || code > EXIT_SIGNAL ? code : EXIT_IO;

@@ -177,7 +177,7 @@ static void tell_done(mox_answer *a, mox_choice *c, const mox_event *e)
     if (e->status != MOX_OK && !a->failed) {
         a->failed = true;
         a->problem = mox_problem_of(e->err);
-        a->problem.status = 500;
+        if (e->status != MOX_E_ARG) a->problem.status = 500; /* else what was asked cannot be, and fails again */
     } else if (e->stop == MOX_STOP_CANCELLED && !a->failed) {
         a->failed = true; /* the client is gone, or the server's time is up */
         a->problem = mox_problem_make(503, NULL, "the reply was cut off because the server is stopping");

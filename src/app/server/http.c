@@ -146,24 +146,33 @@ void mox_http_attach(mox_http_call *c, void *user, void (*gone)(void *user), voi
 void mox_http_set_header(mox_http_call *c, const char *name, const char *value)
 {
     char *copy = c->n_headers < MOX_HTTP_HEADERS ? mox_strdup(value) : NULL;
-    if (!copy) return;
+    if (!copy) {
+        c->header_lost = true;
+        return;
+    }
     c->headers[c->n_headers].name = name;
     c->headers[c->n_headers++].value = copy;
 }
 
+static const char sorry[] = "out of memory\n";
+
+/* An answer without one of its headers could be read as another one (a page without its policy), so there is none: the
+ * apology has no header of the owner's, and a stream's client is let go of. */
 static void answer(mox_http_call *c, int status, const char *type, mox_put *body, const char *fixed, size_t n)
 {
     pthread_mutex_lock(&c->lock);
     if (!c->answered) {
+        const bool whole = !c->header_lost;
         c->answered = true;
-        c->status = status;
-        c->type = type;
-        c->fixed = fixed;
-        c->n_fixed = n;
-        if (body) {
+        c->status = whole ? status : 500;
+        c->type = whole ? type : "text/plain";
+        c->fixed = whole ? fixed : sorry;
+        c->n_fixed = whole ? n : sizeof sorry - 1;
+        if (body && whole) {
             c->out = *body;
             *body = (mox_put){0};
         }
+        if (!whole && c->streaming) c->gone = true; /* the watcher tells the owner */
         mox_http_wake(c);
     }
     pthread_mutex_unlock(&c->lock);
@@ -172,7 +181,6 @@ static void answer(mox_http_call *c, int status, const char *type, mox_put *body
 
 void mox_http_answer(mox_http_call *c, int status, const char *type, mox_put *body)
 {
-    static const char sorry[] = "out of memory\n";
     if (mox_put_ok(body)) answer(c, status, type, body, NULL, 0);
     else answer(c, 500, "text/plain", NULL, sorry, sizeof sorry - 1);
     mox_put_deinit(body);
@@ -281,7 +289,7 @@ static enum MHD_Result queue_answer(mox_http_call *c, struct MHD_Connection *con
     if (!r) return MHD_NO;
     enum MHD_Result ok = MHD_YES;
     if (c->type) ok &= MHD_add_response_header(r, "Content-Type", c->type);
-    for (int i = 0; i < c->n_headers; i++)
+    for (int i = 0; i < c->n_headers && !c->header_lost; i++)
         ok &= MHD_add_response_header(r, c->headers[i].name, c->headers[i].value);
     ok &= MHD_add_response_header(r, "X-Request-Id", c->id);
     if (c->close || atomic_load(&c->http->quiet)) ok &= MHD_add_response_header(r, "Connection", "close");

@@ -80,7 +80,7 @@ void mox_http_release(mox_http_call *c);
 /* Before the answer; name must live on, value is copied. */
 void mox_http_set_header(mox_http_call *c, const char *name, const char *value);
 /* The whole answer, once; takes the body over.  A body that failed for want of memory becomes a
- * bare 500. */
+ * bare 500, and so does any answer that lost one of its headers. */
 void mox_http_answer(mox_http_call *c, int status, const char *type, mox_put *body);
 /* The same with bytes that live on. */
 void mox_http_answer_static(mox_http_call *c, int status, const char *type, const char *bytes, size_t n);

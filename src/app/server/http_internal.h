@@ -90,6 +90,7 @@ struct mox_http_call {
         char *value;
     } headers[MOX_HTTP_HEADERS];
     int n_headers;
+    bool header_lost; /* for want of memory or room */
     mox_put out;
     const char *fixed; /* instead of out */
     size_t n_fixed;

@@ -1,4 +1,5 @@
-/* app/server/log.c -- see log.h.  A line is one write, so that lines of several threads do not mix.
+/* app/server/log.c -- see log.h.  A line is one write, so that lines of several threads do not mix.  Of a line that a
+ * full disk has cut there is a half, which the next one does not continue.
  *
  * I1  a line has at most PIPE_BUF bytes, and a pipe that poll finds ready takes as many without waiting. */
 #include "app/server/log.h"
@@ -33,6 +34,7 @@ void mox_log_reopen(mox_log *l)
     pthread_mutex_lock(&l->lock);
     const int old = l->fd;
     l->fd = fd;
+    l->torn = false;
     pthread_mutex_unlock(&l->lock);
     (void)close(old);
 }
@@ -85,7 +87,11 @@ static bool write_now(mox_log *l, const mox_put *p)
     struct pollfd out = {.fd = l->fd, .events = POLLOUT};
     if (!mox_put_ok(p) || p->w.n > PIPE_BUF || l->fd < 0) return false; /* I1 */
     if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT)) return false;
-    return write(l->fd, mox_writer_text(&p->w), p->w.n) == (ssize_t)p->w.n;
+    if (l->torn && write(l->fd, "\n", 1) != 1) return false;
+    l->torn = false;
+    const ssize_t n = write(l->fd, mox_writer_text(&p->w), p->w.n);
+    l->torn = n > 0 && n < (ssize_t)p->w.n;
+    return n == (ssize_t)p->w.n;
 }
 
 static void end_line(mox_log *l, mox_put *p)

@@ -17,6 +17,7 @@ typedef struct mox_log {
     int fd;
     bool json, quiet;
     int64_t n_lost, n_told; /* lines that were dropped; of them those that a line told of */
+    bool torn;              /* the last line that was written is a half */
 } mox_log;
 
 typedef struct mox_log_entry {
