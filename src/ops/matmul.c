@@ -32,7 +32,7 @@ static int64_t row_grain(const mox_mat *w, int64_t tokens)
 
 /* Tokens that one thread prepares at a time: whole blocks of neighbours, because those
  * of one block share cache lines. */
-static int64_t prepare_grain(int64_t n) { return n < 64 ? 12 : 96; }
+static int64_t prepare_grain(int64_t n) { return n < 192 ? 12 : 96; }
 
 /* Levels that prepare activations need the memory for it. */
 static mox_status check_scratch(const mox_check *c, bool prepares, const void *scratch, int64_t n)

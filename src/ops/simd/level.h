@@ -26,6 +26,23 @@
 ALWAYS_INLINE void prefetch_first(const void *p) { __builtin_prefetch(p, 0, 3); }
 ALWAYS_INLINE void prefetch_second(const void *p) { __builtin_prefetch(p, 0, 2); }
 
+/* A square of LANES x LANES words of 32 bits: fours of rows within their quads of lanes, then
+ * the quads. */
+ALWAYS_INLINE void transpose(vi r[LANES])
+{
+    for (int g = 0; g < LANES; g += 4) {
+        vf x[4] = {vf_bits(r[g]), vf_bits(r[g + 1]), vf_bits(r[g + 2]), vf_bits(r[g + 3])};
+        vf_transpose4(x);
+        for (int k = 0; k < 4; k++) r[g + k] = vi_bits(x[k]);
+    }
+    for (int k = 0; k < 4; k++) {
+        vi x[LANES / 4];
+        for (int g = 0; g < LANES / 4; g++) x[g] = r[4 * g + k];
+        vi_transpose_quads(x);
+        for (int g = 0; g < LANES / 4; g++) r[4 * g + k] = x[g];
+    }
+}
+
 /* The f16 number at p in every lane. */
 ALWAYS_INLINE vf vf_set_f16(const void *p)
 {

@@ -28,7 +28,8 @@ typedef struct product {
 
 /* ---- few tokens ---- */
 
-/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to PASS tokens. */
+/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to PASS tokens; the last four
+ * numbers of a token are written whole. */
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
@@ -51,11 +52,8 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
             }                                                                                 \
             for (int64_t r = n; r < 4; r++)                                                   \
                 for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();                           \
-            for (int t = 0; t < NT; t++) {                                                    \
-                float sums[4];                                                                \
-                vf_store_sum4(sums, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);              \
-                memcpy(out + t * ROW_CHUNK, sums, (size_t)n * sizeof *sums);                  \
-            }                                                                                 \
+            for (int t = 0; t < NT; t++)                                                      \
+                vf_store_sum4(out + t * ROW_CHUNK, acc[0][t], acc[1][t], acc[2][t], acc[3][t]); \
         }                                                                                     \
     }
 #define I16(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 2, false, in, row, acc)
@@ -164,25 +162,33 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
     }
 #endif
 
-static void multiply_block(const product *x, const code_tile *tile, block b, int64_t u0, int64_t n_units, next_tile next,
-                           bool add, float *const *y)
+/* f: what of the tile is still to be filled, or NULL; next: what to fetch meanwhile, or NULL. */
+static void multiply_block(const product *x, const code_tile *tile, filling *f, block b, int64_t u0, int64_t n_units,
+                           const next_tile *next, bool add, float *const *y)
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
-    const bool wide = !DOT_ANY && x->m->layout.bits == 8;
-    if (wide) {
-#define CALL(NT)                                                                                          \
-    if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y);      \
-    else multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, next, add, y)
+#define CALL_KIND(NT, KIND)                                                                         \
+    if (p->planes == 2) multiply_codes(NT, 2, KIND, tile, f, p, acts, u0, n_units, next, add, y);   \
+    else multiply_codes(NT, 1, KIND, tile, f, p, acts, u0, n_units, next, add, y)
+    if (p->nibble && f) {
+#define CALL(NT) CALL_KIND(NT, CODE_FILLED)
+        SWITCH_BLOCK(b.n, CALL)
+#undef CALL
+    } else if (p->nibble) {
+#define CALL(NT) CALL_KIND(NT, CODE_PAIRS)
+        SWITCH_BLOCK(b.n, CALL)
+#undef CALL
+    } else if (!DOT_ANY && x->m->layout.bits == 8) {
+#define CALL(NT) CALL_KIND(NT, CODE_WIDE)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     } else {
-#define CALL(NT)                                                                                          \
-    if (p->planes == 2) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, next, add, y);     \
-    else multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, next, add, y)
+#define CALL(NT) CALL_KIND(NT, CODE_BYTES)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     }
+#undef CALL_KIND
 }
 
 /* Where the results of a tile go: LANES numbers for each token of its group. */
@@ -201,24 +207,41 @@ static void find_places(const tile_out *to, block b, float *places[BLOCK_MAX])
     }
 }
 
+static next_tile tile_at(const product *x, int64_t row)
+{
+    const mox_mat *m = x->m;
+    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols), scale_bytes = mox_mat_scale_row_bytes(&m->layout, m->cols);
+    return (next_tile){.w = m->w + row * row_bytes, .scales = m->scales + row * scale_bytes, .biases = m->biases + row * scale_bytes,
+                       .unit_bytes = LANES * row_bytes / x->p.units, .unit_scales = LANES * scale_bytes / x->p.units};
+}
+
+/* Asks for the first tile of a range all at once: no tile before it has. */
+static void fetch_first(const product *x, int64_t row)
+{
+    if (!x->p.integer) return;
+    const next_tile first = tile_at(x, row);
+    for (int64_t u = 0; u < x->p.units; u++) fetch_unit(&first, u);
+}
+
 static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     code_tile tile;
+    filling f;
     const act_plan *p = &x->p;
-    const int64_t tile_bytes = LANES * mox_mat_row_bytes(&x->m->layout, x->m->cols);
-    const next_tile next = {.w = x->m->w + row * (tile_bytes / LANES) + tile_bytes, .unit_bytes = tile_bytes / p->units};
+    const next_tile next = tile_at(x, row + LANES);
     for (int64_t col = 0; col < p->cols; col += PANEL) {
-        const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = (n + p->unit - 1) / p->unit;
-        if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
+        const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = n / p->unit;
+        const bool whole = p->nibble && n_rows == LANES && n % CHUNK == 0;
+        if (whole) begin_filling(&f, &tile, x->m, p, row, col);
+        else if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
         else fill_codes(&tile, x->m, row, n_rows, col, n);
-        if (n % p->unit) memset(tile.codes + n * LANES, 0, (size_t)((n_units * p->unit - n) * LANES));
         fill_units(tile.scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
         fill_units(tile.bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(x->n, i);
             float *places[BLOCK_MAX];
             find_places(to, b, places);
-            multiply_block(x, &tile, b, u0, n_units, i == 0 ? next : (next_tile){0}, col > 0, places);
+            multiply_block(x, &tile, whole && i == b0 ? &f : NULL, b, u0, n_units, i == 0 ? &next : NULL, col > 0, places);
         }
     }
 }
@@ -282,6 +305,7 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
     }
     const int64_t n_blocks = block_count(x->n), slab = SLAB / BLOCK_MAX;
     const bool has_bias = to->bias && to->bias->type != MOX_DT_NONE;
+    fetch_first(x, begin);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = mox_min_i64(LANES, end - row);
         if (n_rows == LANES && !has_bias) {
@@ -325,6 +349,8 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
     }
     const int64_t n_blocks = block_count(gate->n), slab = SLAB / BLOCK_MAX;
     float g[SLAB * LANES], u[SLAB * LANES];
+    fetch_first(gate, begin);
+    fetch_first(up, begin);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = end - row < LANES ? end - row : LANES;
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
