@@ -6,7 +6,10 @@
  * the functions on them and what a level prefers (level.h there):
  *   CHAINS        sums that wait for nobody and stay in registers beside their operands
  *   ROW_BLOCK     rows of 4-bit weights that one token meets at a time in the products of mla.c, 2 or 4
- *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time, 1 or 2
+ *   ROWS_OF_TWO   short rows of 4-bit weights that two tokens meet at a time, 1, 2 or 4
+ *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time otherwise, 1 or 2
+ *   FEW_WHOLE     tokens that dot products take when activations are whole numbers: for more, tiles are
+ *                 worth filling; at most FEW_MAX (acts.h)
  *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
  *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
  *   SHARE, KCOLS  a vector has KCOLS columns of each of SHARE queries side by side (online.h),

@@ -33,8 +33,8 @@ typedef struct product {
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
- * or two long rows at a time (rows.h), more tokens ROWS_OF_MORE, so that the sums stay in
- * registers; each is a function of its own so that the compiler keeps its loop in them. */
+ * or two long rows at a time (rows.h), more tokens as many as their sums stay in registers
+ * for; each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
     static void name(const rows_in *in, int64_t begin, int64_t end, float *out)               \
     {                                                                                         \
@@ -62,11 +62,12 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define I8_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 1, true, in, row, acc)
 #define F32(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, false, in, row, acc)
 #define F32_PLAIN(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, true, in, row, acc)
-#define DEFINE_ALL_TOKENS(kind, LANES_OF)               \
-    DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF)    \
-    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF) \
-    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF) \
+#define DEFINE_ALL_TOKENS(kind, LANES_OF)                        \
+    DEFINE_DOT_NIBBLES(kind##_short_1, 4, 1, LANES_OF)           \
+    DEFINE_DOT_NIBBLES(kind##_short_2, ROWS_OF_TWO, 2, LANES_OF) \
+    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)                 \
+    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF)      \
+    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF)      \
     DEFINE_DOT_NIBBLES(kind##_4, ROWS_OF_MORE, 4, LANES_OF)
 DEFINE_ALL_TOKENS(nibbles_i16, I16)
 DEFINE_ALL_TOKENS(nibbles_i16_plain, I16_PLAIN)
@@ -100,10 +101,10 @@ DEFINE_ALL_ROWS(decoded, dot_decoded)
 static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int64_t n)
 {
 #define EACH_TOKENS(kind) kind##_1, kind##_2, kind##_3, kind##_4
-#define NIBBLES(kind) {kind##_short, EACH_TOKENS(kind)}
-    static dot_rows *const nibbles[3][2][1 + PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
-                                                          {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
-                                                          {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
+#define NIBBLES(kind) {{EACH_TOKENS(kind)}, {kind##_short_1, kind##_short_2, kind##_3, kind##_4}}
+    static dot_rows *const nibbles[3][2][2][PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
+                                                     {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
+                                                     {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
     static dot_rows *const codes[3][PASS] = {{EACH_TOKENS(codes_f32)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
     static dot_rows *const others[PASS] = {EACH_TOKENS(decoded)};
 #undef NIBBLES
@@ -111,7 +112,7 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     const int planes = p->integer ? p->planes : 0;
     if (!p->affine) return others[n - 1];
     if (!p->nibble) return codes[planes][n - 1];
-    return nibbles[planes][plain][n == 1 && short_rows ? 0 : n];
+    return nibbles[planes][plain][short_rows][n - 1];
 }
 
 /* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <=
@@ -370,13 +371,13 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
 void MOX_AT(mox_matmul_prepare)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
     const act_plan p = plan_acts(&a->w.layout, a->w.cols, a->precision);
-    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(a->n, a->deterministic), begin, end);
+    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(&p, a->n, a->deterministic), begin, end);
 }
 
 void MOX_AT(mox_matmul)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
-    const product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n,
-                       .few = are_few(a->n, a->deterministic)};
+    product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n};
+    x.few = are_few(&x.p, a->n, a->deterministic);
     const target to = {.y = a->y, .stride = a->y_stride, .bias = &a->bias};
     product_rows(&x, &to, begin, end);
 }
@@ -397,7 +398,7 @@ static void prepare_pairs(const mox_mat *w, int64_t n_groups, const int64_t *off
         const int64_t first = offsets[g], n = offsets[g + 1] - first, stop = end < offsets[g + 1] ? end : offsets[g + 1];
         const act_plan p = plan_acts(&w[g].layout, w[g].cols, precision);
         prepare_tokens(&p, x_row ? x : x + first * x_stride, x_stride, x_row ? x_row + first : NULL,
-                       group_acts(scratch, first, w[g].cols), n, are_few(n, deterministic), pair - first, stop - first);
+                       group_acts(scratch, first, w[g].cols), n, are_few(&p, n, deterministic), pair - first, stop - first);
         pair = stop;
     }
 }
@@ -420,8 +421,9 @@ void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin,
     while (begin < end) {
         const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
         const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
-        const product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
-                           .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n, .few = are_few(n, a->deterministic)};
+        product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
+                     .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n};
+        x.few = are_few(&x.p, n, a->deterministic);
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (x.n > 0) product_rows(&x, &to, begin - g * rows, stop - g * rows);
@@ -436,8 +438,9 @@ void MOX_AT(mox_gate_up_swiglu)(const mox_gate_up_swiglu_args *a, int64_t begin,
         const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
         const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
         const uint8_t *acts = group_acts(a->scratch, first, a->gate[g].cols);
-        const product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision),
-                              .acts = acts, .n = n, .few = are_few(n, a->deterministic)};
+        product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision), .acts = acts,
+                        .n = n};
+        gate.few = are_few(&gate.p, n, a->deterministic);
         const product up = {.m = &a->up[g], .p = plan_acts(&a->up[g].layout, a->up[g].cols, a->precision), .acts = acts,
                             .n = n, .few = gate.few};
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
