@@ -18,7 +18,7 @@ enum { FEW_TOKENS = 4 };
 /* Rows of weights that one thread takes at a time.  Few tokens: a long enough run of
  * memory (256 KiB) that streaming it is at full speed, or a quarter of a small matrix
  * unless that is not worth waking a thread for (32 KiB).
- * Many: enough arithmetic, in whole tiles of 16 rows. */
+ * Many: enough arithmetic, or a quarter of a small matrix, in whole tiles of 16 rows. */
 static int64_t row_grain(const mox_mat *w, int64_t tokens)
 {
     if (tokens <= FEW_TOKENS) {
@@ -26,13 +26,13 @@ static int64_t row_grain(const mox_mat *w, int64_t tokens)
         const int64_t rows = mox_min_i64(262144 / bytes, mox_max_i64(w->rows / 4, 32768 / bytes));
         return (mox_max_i64(rows, 1) + 7) / 8 * 8;
     }
-    const int64_t rows = (1 << 21) / mox_max_i64(w->cols, 1) / tokens;
+    const int64_t rows = mox_min_i64((1 << 21) / mox_max_i64(w->cols, 1) / tokens, w->rows / 4);
     return (mox_max_i64(rows, 1) + 15) / 16 * 16;
 }
 
 /* Tokens that one thread prepares at a time: whole blocks of neighbours, because those
  * of one block share cache lines. */
-static int64_t prepare_grain(int64_t n) { return n < 64 ? 12 : 96; }
+static int64_t prepare_grain(int64_t n) { return n < 192 ? 12 : 96; }
 
 /* Levels that prepare activations need the memory for it. */
 static mox_status check_scratch(const mox_check *c, bool prepares, const void *scratch, int64_t n)

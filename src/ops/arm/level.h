@@ -27,7 +27,7 @@
 
 typedef int32x4_t vi;
 typedef float32x4_t vf;
-enum { LANES = 4, VBYTES = 16, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_MORE = 2, DOT_ANY = MOX_LEVEL >= 3 };
+enum { LANES = 4, VBYTES = 16, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_TWO = 2, ROWS_OF_MORE = 2, FEW_WHOLE = 6, DOT_ANY = MOX_LEVEL >= 3 };
 enum { SHARE = 1, KCOLS = 4, DOT_KEYS = 4 };
 #define BLOCK_MAX 12
 
@@ -247,22 +247,17 @@ ALWAYS_INLINE void vf_store_n(float *p, vf x, int64_t n)
 
 /* ---- transposing ---- */
 
-/* A square of LANES x LANES words of 32 bits, in registers. */
-ALWAYS_INLINE void transpose(vi r[LANES])
-{
-    const int32x4x2_t a = vtrnq_s32(r[0], r[1]), b = vtrnq_s32(r[2], r[3]);
-    for (int i = 0; i < 2; i++) {
-        r[i] = vcombine_s32(vget_low_s32(a.val[i]), vget_low_s32(b.val[i]));
-        r[i + 2] = vcombine_s32(vget_high_s32(a.val[i]), vget_high_s32(b.val[i]));
-    }
-}
 /* Lane l of x[j] = rows[l][j], j < 4, and back. */
 ALWAYS_INLINE void vf_transpose4(vf x[4])
 {
-    vi r[4] = {vi_bits(x[0]), vi_bits(x[1]), vi_bits(x[2]), vi_bits(x[3])};
-    transpose(r);
-    for (int i = 0; i < 4; i++) x[i] = vf_bits(r[i]);
+    const float32x4x2_t a = vtrnq_f32(x[0], x[1]), b = vtrnq_f32(x[2], x[3]);
+    for (int i = 0; i < 2; i++) {
+        x[i] = vcombine_f32(vget_low_f32(a.val[i]), vget_low_f32(b.val[i]));
+        x[i + 2] = vcombine_f32(vget_high_f32(a.val[i]), vget_high_f32(b.val[i]));
+    }
 }
+/* A square of quads of lanes: there is one quad. */
+ALWAYS_INLINE void vi_transpose_quads(vi x[LANES / 4]) { (void)x; }
 ALWAYS_INLINE void vf_load_columns(const float *const rows[LANES], int64_t i, vf x[4])
 {
     for (int e = 0; e < 4; e++) x[e] = vf_load(rows[e] + i);

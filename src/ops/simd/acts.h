@@ -13,7 +13,7 @@
  *           by the place of the code in its word, 16^j (16^6 for the last, see rows.h)
  *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
  *           for the tile kernels; f32: [column][token]
- * A group of n tokens is in rows when n <= FEW_MAX, else in blocks of even size; always in
+ * A group of few tokens (are_few) is in rows, others are in blocks of even size; always in
  * blocks when results must not depend on n (deterministic). */
 #ifndef MOX_OPS_SIMD_ACTS_H
 #define MOX_OPS_SIMD_ACTS_H
@@ -23,7 +23,7 @@
 
 enum {
     CHUNK = 2 * VBYTES,
-    FEW_MAX = 6 /* tokens that dot products take, tiles beyond: they are not worth filling for fewer */
+    FEW_MAX = 6 /* tokens that dot products take at most, tiles beyond: they are not worth filling for fewer */
 };
 
 typedef struct act_plan {
@@ -62,7 +62,10 @@ static inline bool same_plan(const act_plan *a, const act_plan *b)
 /* ---- where things are ---- */
 
 /* Whether n tokens are multiplied as dot products, and not as tiles. */
-static inline bool are_few(int64_t n, bool deterministic) { return n <= FEW_MAX && !deterministic; }
+static inline bool are_few(const act_plan *p, int64_t n, bool deterministic)
+{
+    return n <= (p->integer ? FEW_WHOLE : FEW_MAX) && !deterministic;
+}
 
 typedef struct block {
     int64_t first, n; /* tokens of the group */

@@ -6,7 +6,10 @@
  * the functions on them and what a level prefers (level.h there):
  *   CHAINS        sums that wait for nobody and stay in registers beside their operands
  *   ROW_BLOCK     rows of 4-bit weights that one token meets at a time in the products of mla.c, 2 or 4
- *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time, 1 or 2
+ *   ROWS_OF_TWO   short rows of 4-bit weights that two tokens meet at a time, 1, 2 or 4
+ *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time otherwise, 1 or 2
+ *   FEW_WHOLE     tokens that dot products take when activations are whole numbers: for more, tiles are
+ *                 worth filling; at most FEW_MAX (acts.h)
  *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
  *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
  *   SHARE, KCOLS  a vector has KCOLS columns of each of SHARE queries side by side (online.h),
@@ -25,6 +28,23 @@
 /* Into the nearest cache, and into the next one. */
 ALWAYS_INLINE void prefetch_first(const void *p) { __builtin_prefetch(p, 0, 3); }
 ALWAYS_INLINE void prefetch_second(const void *p) { __builtin_prefetch(p, 0, 2); }
+
+/* A square of LANES x LANES words of 32 bits: fours of rows within their quads of lanes, then
+ * the quads. */
+ALWAYS_INLINE void transpose(vi r[LANES])
+{
+    for (int g = 0; g < LANES; g += 4) {
+        vf x[4] = {vf_bits(r[g]), vf_bits(r[g + 1]), vf_bits(r[g + 2]), vf_bits(r[g + 3])};
+        vf_transpose4(x);
+        for (int k = 0; k < 4; k++) r[g + k] = vi_bits(x[k]);
+    }
+    for (int k = 0; k < 4; k++) {
+        vi x[LANES / 4];
+        for (int g = 0; g < LANES / 4; g++) x[g] = r[4 * g + k];
+        vi_transpose_quads(x);
+        for (int g = 0; g < LANES / 4; g++) r[4 * g + k] = x[g];
+    }
+}
 
 /* The f16 number at p in every lane. */
 ALWAYS_INLINE vf vf_set_f16(const void *p)

@@ -28,12 +28,13 @@ typedef struct product {
 
 /* ---- few tokens ---- */
 
-/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to PASS tokens. */
+/* out[t * ROW_CHUNK + row - begin] for rows [begin, end) and up to PASS tokens; the last four
+ * numbers of a token are written whole. */
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
- * or two long rows at a time (rows.h), more tokens ROWS_OF_MORE, so that the sums stay in
- * registers; each is a function of its own so that the compiler keeps its loop in them. */
+ * or two long rows at a time (rows.h), more tokens as many as their sums stay in registers
+ * for; each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
     static void name(const rows_in *in, int64_t begin, int64_t end, float *out)               \
     {                                                                                         \
@@ -51,11 +52,8 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
             }                                                                                 \
             for (int64_t r = n; r < 4; r++)                                                   \
                 for (int t = 0; t < NT; t++) acc[r][t] = vf_zero();                           \
-            for (int t = 0; t < NT; t++) {                                                    \
-                float sums[4];                                                                \
-                vf_store_sum4(sums, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);              \
-                memcpy(out + t * ROW_CHUNK, sums, (size_t)n * sizeof *sums);                  \
-            }                                                                                 \
+            for (int t = 0; t < NT; t++)                                                      \
+                vf_store_sum4(out + t * ROW_CHUNK, acc[0][t], acc[1][t], acc[2][t], acc[3][t]); \
         }                                                                                     \
     }
 #define I16(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 2, false, in, row, acc)
@@ -64,11 +62,12 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define I8_PLAIN(RB, NT, in, row, acc) lanes_nibbles(RB, NT, 1, true, in, row, acc)
 #define F32(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, false, in, row, acc)
 #define F32_PLAIN(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, true, in, row, acc)
-#define DEFINE_ALL_TOKENS(kind, LANES_OF)               \
-    DEFINE_DOT_NIBBLES(kind##_short, 4, 1, LANES_OF)    \
-    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)        \
-    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF) \
-    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF) \
+#define DEFINE_ALL_TOKENS(kind, LANES_OF)                        \
+    DEFINE_DOT_NIBBLES(kind##_short_1, 4, 1, LANES_OF)           \
+    DEFINE_DOT_NIBBLES(kind##_short_2, ROWS_OF_TWO, 2, LANES_OF) \
+    DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)                 \
+    DEFINE_DOT_NIBBLES(kind##_2, ROWS_OF_MORE, 2, LANES_OF)      \
+    DEFINE_DOT_NIBBLES(kind##_3, ROWS_OF_MORE, 3, LANES_OF)      \
     DEFINE_DOT_NIBBLES(kind##_4, ROWS_OF_MORE, 4, LANES_OF)
 DEFINE_ALL_TOKENS(nibbles_i16, I16)
 DEFINE_ALL_TOKENS(nibbles_i16_plain, I16_PLAIN)
@@ -102,10 +101,10 @@ DEFINE_ALL_ROWS(decoded, dot_decoded)
 static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int64_t n)
 {
 #define EACH_TOKENS(kind) kind##_1, kind##_2, kind##_3, kind##_4
-#define NIBBLES(kind) {kind##_short, EACH_TOKENS(kind)}
-    static dot_rows *const nibbles[3][2][1 + PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
-                                                          {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
-                                                          {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
+#define NIBBLES(kind) {{EACH_TOKENS(kind)}, {kind##_short_1, kind##_short_2, kind##_3, kind##_4}}
+    static dot_rows *const nibbles[3][2][2][PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
+                                                     {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
+                                                     {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
     static dot_rows *const codes[3][PASS] = {{EACH_TOKENS(codes_f32)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
     static dot_rows *const others[PASS] = {EACH_TOKENS(decoded)};
 #undef NIBBLES
@@ -113,7 +112,7 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     const int planes = p->integer ? p->planes : 0;
     if (!p->affine) return others[n - 1];
     if (!p->nibble) return codes[planes][n - 1];
-    return nibbles[planes][plain][n == 1 && short_rows ? 0 : n];
+    return nibbles[planes][plain][short_rows][n - 1];
 }
 
 /* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <=
@@ -164,25 +163,33 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
     }
 #endif
 
-static void multiply_block(const product *x, const code_tile *tile, block b, int64_t u0, int64_t n_units, next_tile next,
-                           bool add, float *const *y)
+/* f: what of the tile is still to be filled, or NULL; next: what to fetch meanwhile, or NULL. */
+static void multiply_block(const product *x, const code_tile *tile, filling *f, block b, int64_t u0, int64_t n_units,
+                           const next_tile *next, bool add, float *const *y)
 {
     const act_plan *p = &x->p;
     const uint8_t *acts = x->acts + b.first * p->token_bytes;
-    const bool wide = !DOT_ANY && x->m->layout.bits == 8;
-    if (wide) {
-#define CALL(NT)                                                                                          \
-    if (p->planes == 2) multiply_codes(NT, 2, true, tile, p, acts, u0, n_units, next, add, y);      \
-    else multiply_codes(NT, 1, true, tile, p, acts, u0, n_units, next, add, y)
+#define CALL_KIND(NT, KIND)                                                                         \
+    if (p->planes == 2) multiply_codes(NT, 2, KIND, tile, f, p, acts, u0, n_units, next, add, y);   \
+    else multiply_codes(NT, 1, KIND, tile, f, p, acts, u0, n_units, next, add, y)
+    if (p->nibble && f) {
+#define CALL(NT) CALL_KIND(NT, CODE_FILLED)
+        SWITCH_BLOCK(b.n, CALL)
+#undef CALL
+    } else if (p->nibble) {
+#define CALL(NT) CALL_KIND(NT, CODE_PAIRS)
+        SWITCH_BLOCK(b.n, CALL)
+#undef CALL
+    } else if (!DOT_ANY && x->m->layout.bits == 8) {
+#define CALL(NT) CALL_KIND(NT, CODE_WIDE)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     } else {
-#define CALL(NT)                                                                                          \
-    if (p->planes == 2) multiply_codes(NT, 2, false, tile, p, acts, u0, n_units, next, add, y);     \
-    else multiply_codes(NT, 1, false, tile, p, acts, u0, n_units, next, add, y)
+#define CALL(NT) CALL_KIND(NT, CODE_BYTES)
         SWITCH_BLOCK(b.n, CALL)
 #undef CALL
     }
+#undef CALL_KIND
 }
 
 /* Where the results of a tile go: LANES numbers for each token of its group. */
@@ -201,24 +208,41 @@ static void find_places(const tile_out *to, block b, float *places[BLOCK_MAX])
     }
 }
 
+static next_tile tile_at(const product *x, int64_t row)
+{
+    const mox_mat *m = x->m;
+    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols), scale_bytes = mox_mat_scale_row_bytes(&m->layout, m->cols);
+    return (next_tile){.w = m->w + row * row_bytes, .scales = m->scales + row * scale_bytes, .biases = m->biases + row * scale_bytes,
+                       .unit_bytes = LANES * row_bytes / x->p.units, .unit_scales = LANES * scale_bytes / x->p.units};
+}
+
+/* Asks for the first tile of a range all at once: no tile before it has. */
+static void fetch_first(const product *x, int64_t row)
+{
+    if (!x->p.integer) return;
+    const next_tile first = tile_at(x, row);
+    for (int64_t u = 0; u < x->p.units; u++) fetch_unit(&first, u);
+}
+
 static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
     code_tile tile;
+    filling f;
     const act_plan *p = &x->p;
-    const int64_t tile_bytes = LANES * mox_mat_row_bytes(&x->m->layout, x->m->cols);
-    const next_tile next = {.w = x->m->w + row * (tile_bytes / LANES) + tile_bytes, .unit_bytes = tile_bytes / p->units};
+    const next_tile next = tile_at(x, row + LANES);
     for (int64_t col = 0; col < p->cols; col += PANEL) {
-        const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = (n + p->unit - 1) / p->unit;
-        if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
+        const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = n / p->unit;
+        const bool whole = p->nibble && n_rows == LANES && n % CHUNK == 0;
+        if (whole) begin_filling(&f, &tile, x->m, p, row, col);
+        else if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
         else fill_codes(&tile, x->m, row, n_rows, col, n);
-        if (n % p->unit) memset(tile.codes + n * LANES, 0, (size_t)((n_units * p->unit - n) * LANES));
         fill_units(tile.scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
         fill_units(tile.bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(x->n, i);
             float *places[BLOCK_MAX];
             find_places(to, b, places);
-            multiply_block(x, &tile, b, u0, n_units, i == 0 ? next : (next_tile){0}, col > 0, places);
+            multiply_block(x, &tile, whole && i == b0 ? &f : NULL, b, u0, n_units, i == 0 ? &next : NULL, col > 0, places);
         }
     }
 }
@@ -282,6 +306,7 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
     }
     const int64_t n_blocks = block_count(x->n), slab = SLAB / BLOCK_MAX;
     const bool has_bias = to->bias && to->bias->type != MOX_DT_NONE;
+    fetch_first(x, begin);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = mox_min_i64(LANES, end - row);
         if (n_rows == LANES && !has_bias) {
@@ -325,6 +350,8 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
     }
     const int64_t n_blocks = block_count(gate->n), slab = SLAB / BLOCK_MAX;
     float g[SLAB * LANES], u[SLAB * LANES];
+    fetch_first(gate, begin);
+    fetch_first(up, begin);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = end - row < LANES ? end - row : LANES;
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
@@ -344,13 +371,13 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
 void MOX_AT(mox_matmul_prepare)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
     const act_plan p = plan_acts(&a->w.layout, a->w.cols, a->precision);
-    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(a->n, a->deterministic), begin, end);
+    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(&p, a->n, a->deterministic), begin, end);
 }
 
 void MOX_AT(mox_matmul)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
-    const product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n,
-                       .few = are_few(a->n, a->deterministic)};
+    product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n};
+    x.few = are_few(&x.p, a->n, a->deterministic);
     const target to = {.y = a->y, .stride = a->y_stride, .bias = &a->bias};
     product_rows(&x, &to, begin, end);
 }
@@ -371,7 +398,7 @@ static void prepare_pairs(const mox_mat *w, int64_t n_groups, const int64_t *off
         const int64_t first = offsets[g], n = offsets[g + 1] - first, stop = end < offsets[g + 1] ? end : offsets[g + 1];
         const act_plan p = plan_acts(&w[g].layout, w[g].cols, precision);
         prepare_tokens(&p, x_row ? x : x + first * x_stride, x_stride, x_row ? x_row + first : NULL,
-                       group_acts(scratch, first, w[g].cols), n, are_few(n, deterministic), pair - first, stop - first);
+                       group_acts(scratch, first, w[g].cols), n, are_few(&p, n, deterministic), pair - first, stop - first);
         pair = stop;
     }
 }
@@ -394,8 +421,9 @@ void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin,
     while (begin < end) {
         const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
         const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
-        const product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
-                           .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n, .few = are_few(n, a->deterministic)};
+        product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
+                     .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n};
+        x.few = are_few(&x.p, n, a->deterministic);
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (x.n > 0) product_rows(&x, &to, begin - g * rows, stop - g * rows);
@@ -410,8 +438,9 @@ void MOX_AT(mox_gate_up_swiglu)(const mox_gate_up_swiglu_args *a, int64_t begin,
         const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
         const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
         const uint8_t *acts = group_acts(a->scratch, first, a->gate[g].cols);
-        const product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision),
-                              .acts = acts, .n = n, .few = are_few(n, a->deterministic)};
+        product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision), .acts = acts,
+                        .n = n};
+        gate.few = are_few(&gate.p, n, a->deterministic);
         const product up = {.m = &a->up[g], .p = plan_acts(&a->up[g].layout, a->up[g].cols, a->precision), .acts = acts,
                             .n = n, .few = gate.few};
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,

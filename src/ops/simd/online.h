@@ -19,10 +19,8 @@
 #include <float.h>
 
 enum {
-    TILE = 64,      /* keys */
     Q_COLS = 576,   /* columns of queries kept side by side; longer ones are cut again in every tile */
     SUM_COLS = 512, /* columns of values in one pass */
-    P_STRIDE = TILE + DOT_KEYS,
     DOT_QUERIES = 4 * SHARE /* that meet a key in registers */
 };
 
@@ -69,8 +67,8 @@ static void find_rows(const mox_cache *c, const int32_t *pages, int64_t head, in
     int64_t i = 0;
     while (i < n) {
         const uint8_t *at = (const uint8_t *)c->data + mox_cache_offset(c, pages, pos + i, head) * size;
-        int64_t run = pages ? c->page_len - (pos + i) % c->page_len : n;
-        for (; run > 0 && i < n; run--, at += c->token_stride * size) rows[i++] = at;
+        const int64_t run = pages ? c->page_len - (pos + i) % c->page_len : n, stop = i + run < n ? i + run : n;
+        for (; i < stop; i++, at += c->token_stride * size) rows[i] = at;
     }
     for (; i < TILE; i++) rows[i] = rows[n - 1];
 }
@@ -130,10 +128,22 @@ typedef struct key_columns {
     int64_t col, n;
 } key_columns;
 
+/* acc += KCOLS columns of NV * SHARE queries times those of the keys. */
+ALWAYS_INLINE void add_products(const int NV, const float *q, const vf key[DOT_KEYS], vf acc[4][DOT_KEYS])
+{
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++) {
+        const vf x = vf_load(q + v * Q_COLS * SHARE);
+#pragma GCC unroll 4
+        for (int j = 0; j < DOT_KEYS; j++) acc[v][j] = vf_fma(x, key[j], acc[v][j]);
+    }
+}
+
 /* p[query][j] = (add ? p : 0) + q . k, for DOT_KEYS keys and NV * SHARE queries from q on. */
 ALWAYS_INLINE void dot_keys(const int NV, const mox_dtype T, const float *q, const key_columns *k, bool add, float *p)
 {
-    const int64_t n = k->n - k->n % KCOLS;
+    enum { RUN = 32 }; /* columns between prefetches: few lines at a time, many would wait for each other */
+    const int64_t whole = k->n - k->n % RUN;
     const uint8_t *row[DOT_KEYS];
     vf acc[4][DOT_KEYS];
 #pragma GCC unroll 4
@@ -142,24 +152,23 @@ ALWAYS_INLINE void dot_keys(const int NV, const mox_dtype T, const float *q, con
 #pragma GCC unroll 4
         for (int v = 0; v < NV; v++) acc[v][j] = vf_zero();
     }
-    for (int64_t c = 0;; c += KCOLS) {
+    for (int64_t c0 = 0; c0 < whole; c0 += RUN) {
+        for (int j = 0; k->next && j < DOT_KEYS; j++)
+            for (int64_t i = 0; i < column_at(T, RUN); i += 64)
+                prefetch_second(k->next[j] + column_at(T, k->col + c0) + i);
+#pragma GCC unroll 8
+        for (int c = 0; c < RUN; c += KCOLS) {
+            vf key[DOT_KEYS];
+#pragma GCC unroll 4
+            for (int j = 0; j < DOT_KEYS; j++) key[j] = load_key(row[j], T, k->col + c0 + c);
+            add_products(NV, q + (c0 + c) * SHARE, key, acc);
+        }
+    }
+    for (int64_t c = whole; c < k->n; c += KCOLS) {
         vf key[DOT_KEYS];
-        if (c < n) {
-#pragma GCC unroll 4
-            for (int j = 0; j < DOT_KEYS; j++) key[j] = load_key(row[j], T, k->col + c);
-        } else {
-            if (c >= k->n) break;
-            for (int j = 0; j < DOT_KEYS; j++) key[j] = load_key_end(row[j], T, k->col + c, k->n - c);
-        }
-        for (int j = 0; k->next && c % 32 == 0 && j < DOT_KEYS; j++) /* few lines at a time: many would wait for each other */
-            for (int64_t i = 0; i < column_at(T, 32); i += 64)
-                prefetch_second(k->next[j] + column_at(T, k->col + c) + i);
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) {
-            const vf x = vf_load(q + v * Q_COLS * SHARE + c * SHARE);
-#pragma GCC unroll 4
-            for (int j = 0; j < DOT_KEYS; j++) acc[v][j] = vf_fma(x, key[j], acc[v][j]);
-        }
+        for (int j = 0; j < DOT_KEYS; j++)
+            key[j] = k->n - c < KCOLS ? load_key_end(row[j], T, k->col + c, k->n - c) : load_key(row[j], T, k->col + c);
+        add_products(NV, q + c * SHARE, key, acc);
     }
     store_dots(NV, acc, add, p, P_STRIDE);
 }
@@ -222,11 +231,18 @@ static void weigh_tile(const query_block *b, int64_t pos, int64_t n, online_stat
     for (int64_t i = 0; i < b->n; i++) {
         float *p = w->p + i * P_STRIDE;
         const int64_t from = clamp_i64(b->first[i], pos, pos + n) - tile, to = clamp_i64(b->last[i], pos, pos + n) - tile;
-        for (int64_t j = from - from % LANES; j < to; j += LANES) vf_store(p + j, vf_mul(vf_load(p + j), scale));
-        for (int64_t j = 0; j < from; j++) p[j] = -INFINITY;
-        for (int64_t j = to; j < TILE; j++) p[j] = -INFINITY;
         vf max = vf_set(-INFINITY);
-        for (int64_t j = 0; j < TILE; j += LANES) max = vf_max(vf_load(p + j), max); /* a NaN is not a maximum */
+        for (int64_t j = 0; j < TILE; j += LANES) { /* a NaN is not a maximum */
+            const vf x = vf_mul(vf_load(p + j), scale);
+            vf_store(p + j, x);
+            max = vf_max(x, max);
+        }
+        if (to - from < TILE) {
+            for (int64_t j = 0; j < from; j++) p[j] = -INFINITY;
+            for (int64_t j = to; j < TILE; j++) p[j] = -INFINITY;
+            max = vf_set(-INFINITY);
+            for (int64_t j = 0; j < TILE; j += LANES) max = vf_max(vf_load(p + j), max);
+        }
         top[i] = vf_max_of(max);
     }
     const vf max = vf_max(vf_load(top), old);

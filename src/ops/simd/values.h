@@ -11,6 +11,8 @@
 #include "ops/simd/weights.h"
 
 enum {
+    TILE = 64, /* keys */
+    P_STRIDE = TILE + DOT_KEYS, /* between rows of weights, in attention: a tile, and room for keys too many */
     STRIP_VECTORS = 2,
     STRIP = STRIP_VECTORS * LANES, /* columns at a time */
     STRIP_ROWS = CHAINS / STRIP_VECTORS
@@ -50,11 +52,12 @@ ALWAYS_INLINE void load_strip(const mox_dtype T, const bool WHOLE, const uint8_t
 
 /* Rows [r, r + NR), j in [j0, j1).  Without shrink the sums at `to` are continued; with
  * it they are made from 0 and merged: to[r] = to[r] * shrink[r] + sum. */
-ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, const strip *s, int64_t r, int64_t j0,
-                             int64_t j1, float *to, int64_t stride, const float *shrink)
+ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, const int64_t p_row, const strip *s, int64_t r,
+                             int64_t j0, int64_t j1, float *to, int64_t stride, const float *shrink)
 {
     const int64_t ahead = column_at(T, s->col);
-    const float *p = s->p + r * s->p_row;
+    const uint8_t *const *next = r == 0 ? s->next : NULL;
+    const float *p = s->p + r * p_row;
     vf acc[STRIP_ROWS][STRIP_VECTORS];
     for (int i = 0; i < NR; i++)
         for (int k = 0; k < STRIP_VECTORS; k++)
@@ -62,10 +65,10 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
     for (int64_t j = j0; j < j1; j++) {
         vf v[STRIP_VECTORS];
         load_strip(T, WHOLE, s->rows[j], s->col, s->n_cols, v);
-        if (s->next && r == 0) prefetch_second(s->next[j] + ahead);
+        if (next) prefetch_second(next[j] + ahead);
 #pragma GCC unroll 8
         for (int i = 0; i < NR; i++) {
-            const vf w = vf_set(p[i * s->p_row + j]);
+            const vf w = vf_set(p[i * p_row + j]);
             for (int k = 0; k < STRIP_VECTORS; k++) acc[i][k] = vf_fma(w, v[k], acc[i][k]);
         }
     }
@@ -76,17 +79,21 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
         }
 }
 
-#define MOX_ADD_BLOCKS(NR)                                                                        \
-    for (; r + NR <= r1; r += NR) {                                                               \
-        if (s->type == MOX_DT_I8) {                                                               \
-            add_block(NR, MOX_DT_I8, true, s, r, j0, j1, to, stride, shrink);                     \
-        } else if (s->n_cols < STRIP) {                                                           \
-            if (s->type == MOX_DT_F16) add_block(NR, MOX_DT_F16, false, s, r, j0, j1, to, stride, shrink); \
-            else add_block(NR, MOX_DT_F32, false, s, r, j0, j1, to, stride, shrink);              \
-        } else {                                                                                  \
-            if (s->type == MOX_DT_F16) add_block(NR, MOX_DT_F16, true, s, r, j0, j1, to, stride, shrink);  \
-            else add_block(NR, MOX_DT_F32, true, s, r, j0, j1, to, stride, shrink);               \
-        }                                                                                         \
+/* Weights at the usual distance have one pointer to all rows instead of one to each. */
+#define MOX_ADD_BLOCKS(NR)                                                                                   \
+    for (; r + NR <= r1; r += NR) {                                                                          \
+        if (s->type == MOX_DT_I8) {                                                                          \
+            add_block(NR, MOX_DT_I8, true, s->p_row, s, r, j0, j1, to, stride, shrink);                      \
+        } else if (s->n_cols < STRIP) {                                                                      \
+            if (s->type == MOX_DT_F16) add_block(NR, MOX_DT_F16, false, s->p_row, s, r, j0, j1, to, stride, shrink); \
+            else add_block(NR, MOX_DT_F32, false, s->p_row, s, r, j0, j1, to, stride, shrink);               \
+        } else if (s->type == MOX_DT_F32) {                                                                  \
+            add_block(NR, MOX_DT_F32, true, s->p_row, s, r, j0, j1, to, stride, shrink);                     \
+        } else if (s->p_row == P_STRIDE) {                                                                   \
+            add_block(NR, MOX_DT_F16, true, P_STRIDE, s, r, j0, j1, to, stride, shrink);                     \
+        } else {                                                                                             \
+            add_block(NR, MOX_DT_F16, true, s->p_row, s, r, j0, j1, to, stride, shrink);                     \
+        }                                                                                                    \
     }
 
 /* The same for any rows [r, r1). */

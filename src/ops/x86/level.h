@@ -41,7 +41,7 @@ ALWAYS_INLINE uint64_t spread_codes(uint64_t word, int bits, uint64_t mask)
 
 typedef __m256i vi;
 typedef __m256 vf;
-enum { LANES = 8, VBYTES = 32, CHAINS = 8, ROW_BLOCK = 2, ROWS_OF_MORE = 1, DOT_ANY = 0 };
+enum { LANES = 8, VBYTES = 32, CHAINS = 8, ROW_BLOCK = 2, ROWS_OF_TWO = 1, ROWS_OF_MORE = 1, FEW_WHOLE = 6, DOT_ANY = 0 };
 #define BLOCK_MAX 4 /* 4 sums and 4 totals of 8 rows in 16 registers */
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
@@ -210,31 +210,19 @@ ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4]
         _mm_storeu_ps(rows[4 + e] + i, _mm256_extractf128_ps(x[e], 1));
     }
 }
-/* A square of LANES x LANES words of 32 bits, in registers. */
-ALWAYS_INLINE void transpose(vi r[LANES])
+/* A square of quads of lanes: quad q of x[g] and quad g of x[q] change places. */
+ALWAYS_INLINE void vi_transpose_quads(vi x[LANES / 4])
 {
-    vi a[8], b[8];
-    for (int i = 0; i < 4; i++) {
-        a[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        a[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 2; i++) {
-        b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-        b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-        b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-        b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
-    }
+    const vi a = x[0];
+    x[0] = _mm256_permute2x128_si256(a, x[1], 0x20);
+    x[1] = _mm256_permute2x128_si256(a, x[1], 0x31);
 }
 
 #else
 
 typedef __m512i vi;
 typedef __m512 vf;
-enum { LANES = 16, VBYTES = 64, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_MORE = 2, DOT_ANY = MOX_LEVEL >= 3 };
+enum { LANES = 16, VBYTES = 64, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_TWO = 4, ROWS_OF_MORE = 2, FEW_WHOLE = 4, DOT_ANY = MOX_LEVEL >= 3 };
 #define BLOCK_MAX 12
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
@@ -389,31 +377,14 @@ ALWAYS_INLINE void vf_store_columns(float *const rows[LANES], int64_t i, vf x[4]
         _mm_storeu_ps(rows[12 + e] + i, _mm512_extractf32x4_ps(x[e], 3));
     }
 }
-ALWAYS_INLINE void transpose(vi r[LANES])
+ALWAYS_INLINE void vi_transpose_quads(vi x[LANES / 4])
 {
-    vi a[16];
-    for (int i = 0; i < 8; i++) {
-        a[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        a[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-        r[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-        r[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-        r[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        a[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        a[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        a[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0xdd);
-    }
+    const vi a = _mm512_shuffle_i32x4(x[0], x[1], 0x88), b = _mm512_shuffle_i32x4(x[2], x[3], 0x88);
+    const vi c = _mm512_shuffle_i32x4(x[0], x[1], 0xDD), d = _mm512_shuffle_i32x4(x[2], x[3], 0xDD);
+    x[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    x[1] = _mm512_shuffle_i32x4(c, d, 0x88);
+    x[2] = _mm512_shuffle_i32x4(a, b, 0xDD);
+    x[3] = _mm512_shuffle_i32x4(c, d, 0xDD);
 }
 
 #endif
