@@ -205,7 +205,7 @@ static int open_run(bench *b, int threads, bool first)
 {
     mox_err err;
     mox_context_opts opts;
-    if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
+    mox_cli_context_opts(b->o, b->n_ctx, &opts);
     opts.n_threads = threads;
     const int64_t disk_bytes = disk_probe_bytes(b->s.model);
     int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
@@ -322,7 +322,7 @@ static int check_memory(const bench *b, const mox_model *shape)
         return EXIT_USAGE;
     }
     if (opts.experts == MOX_EXPERTS_AUTO) opts.experts = MOX_EXPERTS_RESIDENT;
-    if (!mox_cli_context_opts(b->o, b->n_ctx, &context)) return EXIT_USAGE;
+    mox_cli_context_opts(b->o, b->n_ctx, &context);
     for (int i = 0; i < b->n_threads; i++) context.n_threads = (int32_t)mox_max_i64(context.n_threads, b->threads[i]);
     opts.context = &context;
     opts.extra_bytes = mox_probe_bytes();

@@ -66,7 +66,7 @@
 #ifndef MOX_DEV_GPU_GPU_H
 #define MOX_DEV_GPU_GPU_H
 
-#if defined(__METAL_VERSION__)
+#if defined(MOX_GPU_METAL)
 #include "dev/gpu/target_metal.h"
 #elif defined(__CUDACC__)
 #include "dev/gpu/target_cuda.h"

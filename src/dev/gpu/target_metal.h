@@ -1,14 +1,19 @@
 /* dev/gpu/target_metal.h -- the language of gpu.h in Metal.
  *
- * Parameters are one constant buffer whose pointers are GPU addresses (Metal 3).  Groups are
- * one-dimensional, so the lane of a thread is its index modulo 32.  `precise` functions are
- * named one by one: Metal compiles with fast math unless told otherwise. */
+ * Metal's compiler never sees this file: the kernels are preprocessed on the machine that builds, with
+ * MOX_GPU_METAL defined, and the text that comes out begins with Metal's own library (dev/metal).
+ *
+ * Parameters are one constant buffer whose pointers are GPU addresses (Metal 3).
+ *
+ * Matrix units work on 8 x 8 numbers of which a thread has two neighbours of one row; which, Metal does
+ * not say, but it has been the same on all Apple GPUs.  Lanes are counted so that lane 4 g + t has
+ * columns 2 t and 2 t + 1 of row g, as gpu_mma wants it; a thread's place in its simdgroup is the
+ * same five bits in another order, so that only shuffles and sums have to know.
+ *
+ * Metal may take subnormal numbers for zero, in half as in float, so that f16 is converted by its
+ * bits, with numbers on the way that are not subnormal; and products are of float. */
 #ifndef MOX_DEV_GPU_TARGET_METAL_H
 #define MOX_DEV_GPU_TARGET_METAL_H
-
-#include <metal_stdlib>
-
-using namespace metal;
 
 #define GPU_TYPE(t, type) typedef type gpu_##t
 #define GPU_GLOBAL(t) device gpu_##t
@@ -23,17 +28,20 @@ using namespace metal;
 
 #define GPU_KERNEL(name, threads)                                                               \
     enum { threads_of_##name = threads };                                                       \
+    [[max_total_threads_per_threadgroup(threads)]]                                              \
     kernel void mox_gpu_kernel_##name(constant mox_gpu_##name *p [[buffer(0)]],                 \
                                       uint3 gpu_group_ [[threadgroup_position_in_grid]],        \
-                                      uint gpu_thread_ [[thread_index_in_threadgroup]])
+                                      uint gpu_wave_ [[simdgroup_index_in_threadgroup]],        \
+                                      uint gpu_place_ [[thread_index_in_simdgroup]])
 
+/* Every launch waits for the one in front of it. */
 #define GPU_KERNEL_EARLY GPU_KERNEL
 #define gpu_previous() ((void)0)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
 #define gpu_group_y() ((int64_t)gpu_group_.y)
 #define gpu_group_z() ((int64_t)gpu_group_.z)
-#define gpu_thread() ((int32_t)gpu_thread_)
+#define gpu_thread() ((int32_t)(gpu_wave_ * 32 + gpu_lane_at(gpu_place_)))
 
 #define gpu_load(p, i) ((p)[i])
 #define gpu_store(p, i, v) ((void)((p)[i] = (v)))
@@ -44,17 +52,36 @@ GPU_FN uint32_t gpu_bytes_u32(const device uint8_t *p, int64_t at)
 {
     return gpu_bytes_u16(p, at) | gpu_bytes_u16(p, at + 2) << 16;
 }
+GPU_FN uint64_t gpu_bytes_u64(const device uint8_t *p, int64_t at) { return *(const device uint64_t *)(p + at); }
+GPU_FN void gpu_bytes_wide_(const device uint8_t *p, int64_t at, thread uint32_t *w)
+{
+    const uint4 v = *(const device uint4 *)(p + at);
+    w[0] = v.x;
+    w[1] = v.y;
+    w[2] = v.z;
+    w[3] = v.w;
+}
+#define gpu_bytes_wide(p, at, v) gpu_bytes_wide_(p, at, (v)->w)
 
 #define gpu_barrier() threadgroup_barrier(mem_flags::mem_threadgroup)
 #define gpu_barrier_all() threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup)
 
-GPU_FN float gpu_shuffle(float v, int32_t lane) { return simd_shuffle(v, (ushort)lane); }
-GPU_FN int32_t gpu_shuffle_i32(int32_t v, int32_t lane) { return simd_shuffle(v, (ushort)lane); }
-/* Not simd_sum, whose order Metal does not say. */
+/* ---- lanes ---- */
+
+/* Bits 4 3 2 1 0 of a lane are bits 4 2 1 3 0 of its place. */
+GPU_FN uint gpu_lane_at(uint place) { return (place & 17) | (place & 6) << 1 | (place & 8) >> 2; }
+GPU_FN ushort gpu_place_of(int32_t lane) { return (ushort)((lane & 17) | (lane & 12) >> 1 | (lane & 2) << 2); }
+
+GPU_FN float gpu_shuffle(float v, int32_t lane) { return simd_shuffle(v, gpu_place_of(lane)); }
+GPU_FN int32_t gpu_shuffle_i32(int32_t v, int32_t lane) { return simd_shuffle(v, gpu_place_of(lane)); }
+/* Not simd_sum, whose order Metal does not say; distances of places for 16, 8, 4, 2, 1 of lanes. */
 GPU_FN float gpu_lane_sum(float v)
 {
-    for (ushort m = 16; m > 0; m /= 2) v += simd_shuffle_xor(v, m);
-    return v;
+    v += simd_shuffle_xor(v, (ushort)16);
+    v += simd_shuffle_xor(v, (ushort)4);
+    v += simd_shuffle_xor(v, (ushort)2);
+    v += simd_shuffle_xor(v, (ushort)8);
+    return v + simd_shuffle_xor(v, (ushort)1);
 }
 GPU_FN float gpu_lane_max(float v)
 {
@@ -62,6 +89,9 @@ GPU_FN float gpu_lane_max(float v)
     return v;
 }
 
+/* ---- numbers ---- */
+
+/* `precise` functions are named one by one: Metal has fast ones of the same name. */
 #define GPU_INFINITY INFINITY
 GPU_FN float gpu_exp(float v) { return precise::exp(v); }
 GPU_FN float gpu_log(float v) { return precise::log(v); }
@@ -76,7 +106,61 @@ GPU_FN bool gpu_isnan(float v) { return (as_type<uint>(v) & 0x7FFFFFFFu) > 0x7F8
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return as_type<float>(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return as_type<uint>(v); }
-GPU_FN float gpu_f16_to_f32(uint32_t bits) { return (float)as_type<half>((ushort)bits); }
-GPU_FN uint16_t gpu_f32_to_f16(float v) { return as_type<ushort>((half)v); }
+
+/* Below 2^-14 the bits of an f16 count units of 2^-24, as those of 2^-14 + v do above it. */
+GPU_FN float gpu_f16_to_f32(uint32_t bits)
+{
+    const uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7FFFu, moved = magnitude << 13;
+    float v = as_type<float>(moved + 0x38000000u);
+    if (magnitude >= 0x7C00u) v = as_type<float>(moved | 0x7F800000u);
+    if (magnitude < 0x0400u) v = as_type<float>(moved + 0x38800000u) - 0.00006103515625f;
+    return as_type<float>(as_type<uint>(v) | sign);
+}
+
+/* To nearest, ties to even, NaN stays one: below 2^-14 by the rounding of 0.5 + v. */
+GPU_FN uint16_t gpu_f32_to_f16(float v)
+{
+    const uint32_t bits = as_type<uint>(v), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    uint32_t half_bits = (magnitude - 0x38000000u + 0x0FFFu + (magnitude >> 13 & 1u)) >> 13;
+    if (magnitude < 0x38800000u) half_bits = as_type<uint>(as_type<float>(magnitude) + 0.5f) - 0x3F000000u;
+    if (magnitude >= 0x477FF000u) half_bits = 0x7C00u;
+    if (magnitude > 0x7F800000u) half_bits = 0x7E00u;
+    return (uint16_t)(sign | half_bits);
+}
+
+/* ---- matrix units ---- */
+
+/* The 8 x 8 matrix of which this lane has two numbers, as a pair of f16. */
+GPU_FN simdgroup_float8x8 gpu_matrix_(uint32_t pair)
+{
+    simdgroup_float8x8 m;
+    m.thread_elements()[0] = gpu_f16_to_f32(pair & 0xFFFFu);
+    m.thread_elements()[1] = gpu_f16_to_f32(pair >> 16);
+    return m;
+}
+
+/* The transpose of such a matrix: rows g of two columns are with the lanes of those columns. */
+GPU_FN uint32_t gpu_across_(uint32_t pair, int32_t lane)
+{
+    const int32_t g = lane / 4, from = lane % 4 * 8 + g / 2;
+    const uint32_t low = simd_shuffle(pair, gpu_place_of(from)), high = simd_shuffle(pair, gpu_place_of(from + 4));
+    return g % 2 == 0 ? (low & 0xFFFFu) | high << 16 : low >> 16 | (high & 0xFFFF0000u);
+}
+
+GPU_FN void gpu_mma(thread float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    const int32_t lane = (int32_t)gpu_lane_at(simd_prefix_exclusive_sum(1u)); /* only kernels are told their place */
+    const simdgroup_float8x8 upper = gpu_matrix_(gpu_across_(b0, lane)), lower = gpu_matrix_(gpu_across_(b1, lane));
+    simdgroup_float8x8 sum[2];
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2; i++) {
+        sum[i].thread_elements()[0] = c[2 * i];
+        sum[i].thread_elements()[1] = c[2 * i + 1];
+        simdgroup_multiply_accumulate(sum[i], gpu_matrix_(i == 0 ? a0 : a1), upper, sum[i]);
+        simdgroup_multiply_accumulate(sum[i], gpu_matrix_(i == 0 ? a2 : a3), lower, sum[i]);
+        c[2 * i] = sum[i].thread_elements()[0];
+        c[2 * i + 1] = sum[i].thread_elements()[1];
+    }
+}
 
 #endif
