@@ -92,8 +92,8 @@ GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_
 /* y[0..1]: rows g and g + 8 of this wave's chunk, in the lanes of t = 0 (and 2). */
 GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
 {
-    const int32_t g = lane / 4, t = lane % 4, half = t / 2;
-    const bool mine = g / 4 == half && g % 4 < 2;
+    const int32_t g = lane / 4, t = lane % 4, side = t / 2;
+    const bool mine = g / 4 == side && g % 4 < 2;
     float codes[2], biases[2];
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) codes[h] = biases[h] = 0.0f;
@@ -111,11 +111,11 @@ GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *plan
             gpu_mma(even, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b.w[0], b.w[1]);
             gpu_mma(odd, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b.w[2], b.w[3]);
         }
-        const float sum = gpu_shuffle(x.sum, 8 * (2 * i + half));
+        const float sum = gpu_shuffle(x.sum, 8 * (2 * i + side));
         GPU_UNROLL
         for (int32_t h = 0; h < 2; h++) {
-            codes[h] += four_number(tile->scales[h], 2 * i + half) * ((even[2 * h] + odd[2 * h]) + (even[2 * h + 1] + odd[2 * h + 1]));
-            biases[h] += four_number(tile->biases[h], 2 * i + half) * sum;
+            codes[h] += four_number(tile->scales[h], 2 * i + side) * ((even[2 * h] + odd[2 * h]) + (even[2 * h + 1] + odd[2 * h + 1]));
+            biases[h] += four_number(tile->biases[h], 2 * i + side) * sum;
         }
     }
     GPU_UNROLL
@@ -145,7 +145,7 @@ GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
     four_tile tile;
     four_load(p->w, p->first_row + row, least(wave, n_chunks - 1), lane, &tile);
@@ -168,16 +168,16 @@ GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= p->rows) return;
-    const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, row + thread);
-    gpu_store(p->y, t * p->y_stride + row + thread, four_join(sums, 0, FOUR_WAVES, thread) + bias);
+    if (me >= 16 || row + me >= p->rows) return;
+    const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, row + me);
+    gpu_store(p->y, t * p->y_stride + row + me, four_join(sums, 0, FOUR_WAVES, me) + bias);
 }
 
 GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
     const mox_gpu_mat gate = gpu_load(p->gate, expert), up = gpu_load(p->up, expert);
     const int64_t n_chunks = gate.cols / FOUR_CHUNK;
@@ -208,16 +208,16 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
     four_leave(sum_gate, sums, wave, lane);
     four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= gate.rows) return;
-    const float value = silu(four_join(sums, 0, FOUR_WAVES, thread)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, thread);
-    gpu_store(p->y, pair * gate.rows + row + thread, value);
+    if (me >= 16 || row + me >= gate.rows) return;
+    const float value = silu(four_join(sums, 0, FOUR_WAVES, me)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, me);
+    gpu_store(p->y, pair * gate.rows + row + me, value);
 }
 
 GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
 {
     GPU_SHARED_ARRAY(wide, planes, FOUR_DOWN_WAVES * FOUR_WIDES);
     GPU_SHARED_ARRAY(f32, sums, FOUR_DOWN_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y();
     /* The launch in front made x; what chose the experts is older. */
     const mox_gpu_mat down = gpu_load(p->down, gpu_load(p->ids, pair));
@@ -243,8 +243,8 @@ GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= down.rows) return;
-    gpu_store(p->y, pair * down.rows + row + thread, four_join(sums, 0, FOUR_DOWN_WAVES, thread));
+    if (me >= 16 || row + me >= down.rows) return;
+    gpu_store(p->y, pair * down.rows + row + me, four_join(sums, 0, FOUR_DOWN_WAVES, me));
 }
 
 #endif

@@ -27,12 +27,12 @@ GPU_KERNEL(rms_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t h = gpu_group_x(), t = gpu_group_y();
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
     GPU_GLOBAL(f32) *out = p->out + (t * p->out_stride + h * p->out_head_stride);
-    const float sum = group_sum(squares(x, p->dim, thread, NORM_THREADS), scratch, thread, NORM_THREADS);
+    const float sum = group_sum(squares(x, p->dim, me, NORM_THREADS), scratch, me, NORM_THREADS);
     const float factor = inverse_rms(sum, p->dim, p->eps);
-    for (int64_t i = thread; i < p->dim; i += NORM_THREADS)
+    for (int64_t i = me; i < p->dim; i += NORM_THREADS)
         gpu_store(out, i, gpu_load(x, i) * factor * gain_at(p->weight, p->offset, i));
 }
 
@@ -52,15 +52,15 @@ GPU_KERNEL(residual_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t first = gpu_group_x() * p->dim;
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     float sum = 0.0f;
-    for (int64_t i = thread; i < p->dim; i += NORM_THREADS) {
+    for (int64_t i = me; i < p->dim; i += NORM_THREADS) {
         const float v = gpu_load(p->a, first + i) + gpu_load(p->b, first + i);
         gpu_store(p->res, first + i, v);
         sum += v * v;
     }
-    const float factor = inverse_rms(group_sum(sum, scratch, thread, NORM_THREADS), p->dim, p->eps);
-    for (int64_t i = thread; i < p->dim; i += NORM_THREADS)
+    const float factor = inverse_rms(group_sum(sum, scratch, me, NORM_THREADS), p->dim, p->eps);
+    for (int64_t i = me; i < p->dim; i += NORM_THREADS)
         gpu_store(p->norm, first + i, gpu_load(p->res, first + i) * factor * gain_at(p->weight, p->offset, i));
 }
 
