@@ -43,8 +43,10 @@ mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mo
     if (!is_emu && !is_metal && strcmp(o->device, "cuda") != 0)
         return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu, cuda, metal)", o->device);
     MOX_TRY(check_apart(c, o, err));
-    if (is_metal) return mox_dev_metal_open(&c->dev, err);
-    return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, err) : mox_dev_cuda_open(&c->dev, err);
+    /* A deterministic token has the same bytes alone and among many. */
+    const bool halves = c->precision != MOX_PRECISION_EXACT && !c->deterministic;
+    if (is_metal) return mox_dev_metal_open(&c->dev, halves, err);
+    return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, halves, err) : mox_dev_cuda_open(&c->dev, halves, err);
 }
 
 /* ---- weights ---- */

@@ -86,7 +86,7 @@ const mox_cli_command mox_cli_commands[] = {
              "behind a prompt of D (whose cache is zeros: the time does not depend on what is in it).\n"
              "t/s: tokens per second, the median of the repetitions, and the least and the most of them.\n"
              "MB/tok: bytes that had to be read per token: weights that the token's batch used (of the experts, "
-             "those it was routed to), cached positions and recurrent states, each once per batch of 512 tokens. "
+             "those it was routed to), cached positions and recurrent states, each once per batch (512 tokens, 2048 on a GPU). "
              " GB/s: that times t/s.  probe: what the same threads read from memory in the same seconds.\n"
              "MMAC/tok: multiply-adds per token.  GMAC/s: that times t/s.  peak: multiply-adds from registers in "
              "the same seconds, with the instruction of the kernel level, divided by the times that the precision "

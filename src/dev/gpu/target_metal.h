@@ -5,13 +5,12 @@
  *
  * Parameters are one constant buffer whose pointers are GPU addresses (Metal 3).
  *
- * Matrix units work on 8 x 8 numbers of which a thread has two neighbours of one row; which, Metal does
- * not say, but it has been the same on all Apple GPUs.  Lanes are counted so that lane 4 g + t has
- * columns 2 t and 2 t + 1 of row g, as gpu_mma wants it; a thread's place in its simdgroup is the
+ * Lanes are counted as matrix units have them (tile_metal.h); a thread's place in its simdgroup is the
  * same five bits in another order, so that only shuffles and sums have to know.
  *
- * Metal may take subnormal numbers for zero, in half as in float, so that f16 is converted by its
- * bits, with numbers on the way that are not subnormal; and products are of float. */
+ * Metal may take subnormal numbers for zero, in half as in float.  So f16 that is stored is converted
+ * by its bits, with numbers on the way that are not subnormal; what gpu_pack_f16 makes of them is
+ * for matrix units, and may be 0. */
 #ifndef MOX_DEV_GPU_TARGET_METAL_H
 #define MOX_DEV_GPU_TARGET_METAL_H
 
@@ -35,7 +34,9 @@
                                       uint gpu_place_ [[thread_index_in_simdgroup]])
 
 /* Every launch waits for the one in front of it. */
+#define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL(name, threads)
 #define GPU_KERNEL_EARLY GPU_KERNEL
+#define GPU_KERNEL_EARLY_DENSE GPU_KERNEL_DENSE
 #define gpu_previous() ((void)0)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
@@ -53,7 +54,7 @@ GPU_FN uint32_t gpu_bytes_u32(const device uint8_t *p, int64_t at)
     return gpu_bytes_u16(p, at) | gpu_bytes_u16(p, at + 2) << 16;
 }
 GPU_FN uint64_t gpu_bytes_u64(const device uint8_t *p, int64_t at) { return *(const device uint64_t *)(p + at); }
-GPU_FN void gpu_bytes_wide_(const device uint8_t *p, int64_t at, thread uint32_t *w)
+GPU_FN void gpu_bytes_quad_(const device uint8_t *p, int64_t at, thread uint32_t *w)
 {
     const uint4 v = *(const device uint4 *)(p + at);
     w[0] = v.x;
@@ -61,7 +62,7 @@ GPU_FN void gpu_bytes_wide_(const device uint8_t *p, int64_t at, thread uint32_t
     w[2] = v.z;
     w[3] = v.w;
 }
-#define gpu_bytes_wide(p, at, v) gpu_bytes_wide_(p, at, (v)->w)
+#define gpu_bytes_quad(p, at, v) gpu_bytes_quad_(p, at, (v)->w)
 
 #define gpu_barrier() threadgroup_barrier(mem_flags::mem_threadgroup)
 #define gpu_barrier_all() threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup)
@@ -94,6 +95,7 @@ GPU_FN float gpu_lane_max(float v)
 /* `precise` functions are named one by one: Metal has fast ones of the same name. */
 #define GPU_INFINITY INFINITY
 GPU_FN float gpu_exp(float v) { return precise::exp(v); }
+GPU_FN float gpu_exp2(float v) { return precise::exp2(v); }
 GPU_FN float gpu_log(float v) { return precise::log(v); }
 GPU_FN float gpu_sqrt(float v) { return precise::sqrt(v); }
 GPU_FN float gpu_sin(float v) { return precise::sin(v); }
@@ -128,39 +130,6 @@ GPU_FN uint16_t gpu_f32_to_f16(float v)
     return (uint16_t)(sign | half_bits);
 }
 
-/* ---- matrix units ---- */
-
-/* The 8 x 8 matrix of which this lane has two numbers, as a pair of f16. */
-GPU_FN simdgroup_float8x8 gpu_matrix_(uint32_t pair)
-{
-    simdgroup_float8x8 m;
-    m.thread_elements()[0] = gpu_f16_to_f32(pair & 0xFFFFu);
-    m.thread_elements()[1] = gpu_f16_to_f32(pair >> 16);
-    return m;
-}
-
-/* The transpose of such a matrix: rows g of two columns are with the lanes of those columns. */
-GPU_FN uint32_t gpu_across_(uint32_t pair, int32_t lane)
-{
-    const int32_t g = lane / 4, from = lane % 4 * 8 + g / 2;
-    const uint32_t low = simd_shuffle(pair, gpu_place_of(from)), high = simd_shuffle(pair, gpu_place_of(from + 4));
-    return g % 2 == 0 ? (low & 0xFFFFu) | high << 16 : low >> 16 | (high & 0xFFFF0000u);
-}
-
-GPU_FN void gpu_mma(thread float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
-{
-    const int32_t lane = (int32_t)gpu_lane_at(simd_prefix_exclusive_sum(1u)); /* only kernels are told their place */
-    const simdgroup_float8x8 upper = gpu_matrix_(gpu_across_(b0, lane)), lower = gpu_matrix_(gpu_across_(b1, lane));
-    simdgroup_float8x8 sum[2];
-    GPU_UNROLL
-    for (int32_t i = 0; i < 2; i++) {
-        sum[i].thread_elements()[0] = c[2 * i];
-        sum[i].thread_elements()[1] = c[2 * i + 1];
-        simdgroup_multiply_accumulate(sum[i], gpu_matrix_(i == 0 ? a0 : a1), upper, sum[i]);
-        simdgroup_multiply_accumulate(sum[i], gpu_matrix_(i == 0 ? a2 : a3), lower, sum[i]);
-        c[2 * i] = sum[i].thread_elements()[0];
-        c[2 * i + 1] = sum[i].thread_elements()[1];
-    }
-}
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return as_type<uint>(half2((half)low, (half)high)); }
 
 #endif

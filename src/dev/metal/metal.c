@@ -435,10 +435,10 @@ mox_status mox_metal_open(mox_gpu_backend **out, const char *runtime, mox_err *e
     return status;
 }
 
-mox_status mox_dev_metal_open(mox_dev **out, mox_err *err)
+mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err)
 {
     *out = NULL;
     mox_gpu_backend *backend;
     MOX_TRY(mox_metal_open(&backend, NULL, err));
-    return mox_dev_gpu_open(out, backend, err);
+    return mox_dev_gpu_open(out, backend, halves, err);
 }
