@@ -416,7 +416,7 @@ static mox_status start(mox_metal *m, mox_err *err)
     return MOX_OK;
 }
 
-mox_status mox_metal_open(mox_gpu_backend **out, const char *runtime, mox_err *err)
+mox_status mox_metal_open(mox_gpu_backend **out, mox_err *err)
 {
     *out = NULL;
     mox_metal *m = mox_alloc_array(1, sizeof *m);
@@ -424,7 +424,7 @@ mox_status mox_metal_open(mox_gpu_backend **out, const char *runtime, mox_err *e
     m->backend = (mox_gpu_backend){.name = "metal", .model = m->model, .alloc = alloc, .map = map, .free = release, .memory = memory,
                                    .upload = upload, .copy = copy, .zero = zero, .launch = launch, .sync = settle,
                                    .download = download, .close = close_device};
-    mox_status status = mox_objc_load(&m->objc, runtime, err);
+    mox_status status = mox_objc_load(&m->objc, err);
     if (status == MOX_OK) {
         void *pool = m->objc.push_pool();
         status = start(m, err);
@@ -439,6 +439,6 @@ mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err)
 {
     *out = NULL;
     mox_gpu_backend *backend;
-    MOX_TRY(mox_metal_open(&backend, NULL, err));
+    MOX_TRY(mox_metal_open(&backend, err));
     return mox_dev_gpu_open(out, backend, halves, err);
 }

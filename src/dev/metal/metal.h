@@ -8,9 +8,8 @@
 
 #include "dev/gpu/backend.h"
 
-/* The default GPU.  runtime: the library that has Objective-C and Metal; NULL: the system's.
- * MOX_E_DEVICE with one sentence: there is none, the GPU is too old or has memory of its own, or
- * Metal does not take the kernels. */
-mox_status mox_metal_open(mox_gpu_backend **out, const char *runtime, mox_err *err);
+/* The default GPU.  MOX_E_DEVICE with one sentence: there is no Metal, the GPU is too old or has memory
+ * of its own, or Metal does not take the kernels. */
+mox_status mox_metal_open(mox_gpu_backend **out, mox_err *err);
 
 #endif

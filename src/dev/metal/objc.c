@@ -6,8 +6,6 @@
 
 #include <dlfcn.h>
 
-static const char apples_own[] = "/System/Library/Frameworks/Metal.framework/Metal";
-
 /* *to = the function; an entry point through which no type can be seen is stored as it is. */
 static mox_status find(void *library, const char *name, void *to, mox_err *err)
 {
@@ -15,10 +13,10 @@ static mox_status find(void *library, const char *name, void *to, mox_err *err)
     return *(void **)to ? MOX_OK : mox_fail(err, MOX_E_DEVICE, "Metal of this machine has no %s: macOS 13 or later is needed", name);
 }
 
-mox_status mox_objc_load(mox_objc *o, const char *path, mox_err *err)
+mox_status mox_objc_load(mox_objc *o, mox_err *err)
 {
     void *send = NULL;
-    void *library = dlopen(path ? path : apples_own, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen("/System/Library/Frameworks/Metal.framework/Metal", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return mox_fail(err, MOX_E_DEVICE, "this machine has no Metal, which is for Apple's GPUs on macOS: use another device, such as cpu");
     MOX_TRY(find(library, "objc_getClass", &o->get_class, err));

@@ -4,8 +4,7 @@
  * call of objc_msgSend as if it had the method's own type, so each has a pointer of that type here,
  * beside the selector that names it.  Objects are `mox_id`.
  *
- * Nothing is linked with: a machine without Metal gets a sentence and not an error of the loader, and
- * tests put a runtime of their own in its place. */
+ * Nothing is linked with: a machine without Metal gets a sentence and not an error of the loader. */
 #ifndef MOX_DEV_METAL_OBJC_H
 #define MOX_DEV_METAL_OBJC_H
 
@@ -81,8 +80,7 @@ typedef struct mox_objc {
 #define MOX_SEND(o, name, to) ((o)->name.send((to), (o)->name.selector))
 #define MOX_SEND_WITH(o, name, to, ...) ((o)->name.send((to), (o)->name.selector, __VA_ARGS__))
 
-/* Finds the runtime and Metal in the library at `path`, which stays loaded; NULL: Apple's own.
- * MOX_E_DEVICE with one sentence when they are not there. */
-mox_status mox_objc_load(mox_objc *o, const char *path, mox_err *err);
+/* Finds the runtime and Metal, which stay loaded.  MOX_E_DEVICE with one sentence when they are not there. */
+mox_status mox_objc_load(mox_objc *o, mox_err *err);
 
 #endif
