@@ -142,7 +142,7 @@ void mox_context_empty_device(mox_context *c)
 {
     c->dev->memory.free(c->dev, c->activations, (int64_t)c->step_bytes);
     c->dev->memory.free(c->dev, c->weights, c->weight_bytes);
-    for (int64_t i = 0; i < c->residency.n_places && !c->weights; i++) /* mapped ones */
+    for (int64_t i = c->residency.n_places - 1; i >= 0 && !c->weights; i--) /* mapped ones */
         c->dev->memory.free(c->dev, (void *)(uintptr_t)c->places[i].at, c->places[i].extent.bytes);
     mox_free(c->places);
     mox_free(c->fetched);

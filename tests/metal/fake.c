@@ -8,7 +8,6 @@
 #include "dev/emu/emu.h"
 #include "dev/gpu/params.h"
 #include "dev/metal/objc.h"
-#include "tensor/dtype.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,10 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <pmmintrin.h>
+#endif
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { LAUNCHES_MAX = 512, PARAMS_MAX = 4096, BUFFERS_MAX = 65536, QUEUE_MAX = 64, LANES = 32 };
+enum { LAUNCHES_MAX = 512, PARAMS_MAX = 4096, QUEUE_MAX = 64, LANES = 32 };
 
 typedef enum kind { CLASS = 1, STRING, ERROR, DEVICE, QUEUE, OPTIONS, LIBRARY, FUNCTION, PIPELINE, BUFFER, COMMANDS, ENCODER } kind;
 
@@ -157,22 +159,20 @@ static const mox_emu_kernel kernels[] = {
 uint32_t shim_place(void);
 uint32_t shim_shuffle(uint32_t bits, uint32_t place);
 void shim_barrier(int of_device);
-uint32_t shim_row(uint32_t place);
-uint32_t shim_col(uint32_t place);
 void shim_multiply(float a0, float a1, float b0, float b1, float *c);
 uint32_t shim_place(void) { return (uint32_t)mox_emu_now->thread % LANES; }
 uint32_t shim_shuffle(uint32_t bits, uint32_t place) { return mox_emu_lanes(MOX_EMU_SHUFFLE, bits, (int32_t)place, "simd_shuffle"); }
 void shim_barrier(int of_device) { mox_emu_barrier(of_device ? MOX_EMU_BARRIER_ALL : MOX_EMU_BARRIER, "threadgroup_barrier"); }
 
 /* As Apple's GPUs have them: quarters of the simdgroup take 4 x 4 numbers each. */
-uint32_t shim_row(uint32_t place) { return (place / 4 & 4) + place / 2 % 4; }
-uint32_t shim_col(uint32_t place) { return (place / 4 & 2) * 2 + place % 2 * 2; }
+static uint32_t row_of(uint32_t place) { return (place / 4 & 4) + place / 2 % 4; }
+static uint32_t col_of(uint32_t place) { return (place / 4 & 2) * 2 + place % 2 * 2; }
 
 void shim_multiply(float a0, float a1, float b0, float b1, float *c)
 {
     static float a[MOX_EMU_THREADS_MAX / LANES][8][8], b[MOX_EMU_THREADS_MAX / LANES][8][8];
     const int32_t wave = mox_emu_now->thread / LANES;
-    const uint32_t row = shim_row(shim_place()), col = shim_col(shim_place());
+    const uint32_t row = row_of(shim_place()), col = col_of(shim_place());
     a[wave][row][col] = a0;
     a[wave][row][col + 1] = a1;
     b[wave][row][col] = b0;
@@ -185,16 +185,25 @@ void shim_multiply(float a0, float a1, float b0, float b1, float *c)
     mox_emu_wave("simdgroup_multiply_accumulate"); /* before the next one's numbers come */
 }
 
-/* Conversions that some processors have no instruction for, under the names that clang calls. */
-float __gnu_h2f_ieee(uint16_t h);
-uint16_t __gnu_f2h_ieee(float f);
-float __gnu_h2f_ieee(uint16_t h) { return mox_f16_to_f32(h); }
-uint16_t __gnu_f2h_ieee(float f) { return mox_f32_to_f16(f); }
+/* Metal may take subnormal numbers for zero, so here they are, where this processor can. */
+#ifdef __x86_64__
+static unsigned flush_subnormals(void)
+{
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
+    return before;
+}
+static void restore(unsigned mode) { _mm_setcsr(mode); }
+#else
+static unsigned flush_subnormals(void) { return 0; }
+static void restore(unsigned mode) { (void)mode; }
+#endif
 
 static void run(object *commands)
 {
     static uint64_t n;
     mox_err err;
+    const unsigned mode = flush_subnormals();
     if (fake_metal.wish == FAKE_LOST) commands->has_failed = true;
     for (int i = 0; i < commands->n_launches && !commands->has_failed; i++, n++) {
         const launch *l = &commands->launches[i];
@@ -205,6 +214,7 @@ static void run(object *commands)
         commands->has_failed = true;
         wrong(err.msg);
     }
+    restore(mode);
     commands->is_done = true;
 }
 
@@ -356,9 +366,10 @@ METHOD(m_encoder)
 METHOD(m_use_resources)
 {
     object *const *buffers = va_arg(a, object *const *);
-    self->n_resources = va_arg(a, uint64_t);
-    expect(va_arg(a, uint64_t) == 3, "resources that are not read and written");
-    for (uint64_t i = 0; i < self->n_resources; i++) expect(buffers[i]->kind == BUFFER, "a resource that is no buffer");
+    const uint64_t n = va_arg(a, uint64_t), usage = va_arg(a, uint64_t);
+    for (uint64_t i = 0; i < n; i++)
+        expect(buffers[i]->kind == BUFFER && usage == (buffers[i]->is_own ? 3 : 1), "a resource that is not read, or read and written");
+    self->n_resources += n;
     return NULL;
 }
 METHOD(m_set_pipeline)

@@ -7,7 +7,7 @@ import subprocess
 SHIM = pathlib.Path(__file__).resolve().parent / "shim"
 # Metal lets parameters go unused, takes `const constant`, and has attributes of its own.
 FLAGS = ["-x", "cl", "-cl-std=clc++2021", "-cl-no-stdinc", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-attributes",
-         "-Wno-unused-function", "-Wno-unused-parameter", "-Wno-duplicate-decl-specifier", "-Xclang", "-cl-ext=+cl_khr_fp16,+cl_khr_fp64", f"-I{SHIM}"]
+         "-Wno-unused-function", "-Wno-unused-parameter", "-Wno-duplicate-decl-specifier", f"-I{SHIM}"]
 
 
 def kernels_of(text):

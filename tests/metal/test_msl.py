@@ -12,7 +12,7 @@ import sys
 from shim import compile_text, kernels_of
 
 SPACES = {"device", "constant", "threadgroup", "thread"}
-NUMBERS = ["bool", "float", "half", "int", "uint", "ushort", "uint4", "void"] + [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+NUMBERS = ["bool", "float", "int", "uint", "ushort", "uint4", "void"] + [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 SHARED_BYTES, THREADS = 32768, 1024
 
 HEAD = """

@@ -8,9 +8,8 @@
  * Lanes are counted as matrix units have them (tile_metal.h); a thread's place in its simdgroup is the
  * same five bits in another order, so that only shuffles and sums have to know.
  *
- * Metal may take subnormal numbers for zero, in half as in float.  So f16 that is stored is converted
- * by its bits, with numbers on the way that are not subnormal; what gpu_pack_f16 makes of them is
- * for matrix units, and may be 0. */
+ * Metal may take subnormal numbers for zero, in half as in float.  So f16 is converted by its bits, with
+ * numbers on the way that are not subnormal, and nothing is computed in half. */
 #ifndef MOX_DEV_GPU_TARGET_METAL_H
 #define MOX_DEV_GPU_TARGET_METAL_H
 
@@ -130,6 +129,6 @@ GPU_FN uint16_t gpu_f32_to_f16(float v)
     return (uint16_t)(sign | half_bits);
 }
 
-GPU_FN uint32_t gpu_pack_f16(float low, float high) { return as_type<uint>(half2((half)low, (half)high)); }
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return gpu_f32_to_f16(low) | (uint32_t)gpu_f32_to_f16(high) << 16; }
 
 #endif

@@ -5,7 +5,7 @@
  * addresses, which Metal cannot see, so it is told that each command buffer uses all memory.
  *
  * I1  copies are the processor's, with nothing in flight: the order of the calls is kept.
- * I2  blocks are ascending and disjoint as the GPU counts; buffers[i] is the object of blocks[i].
+ * I2  buffers[i] of a list is the object of its blocks[i].
  * I3  every object that is kept is retained, and each function that sends messages has a pool around it.
  * I4  after the first failure nothing more is sent to the GPU. */
 #include "dev/metal/metal.h"
@@ -28,7 +28,8 @@ enum {
     FAMILY_METAL3 = 5001,
     LANGUAGE_3_0 = 3 << 16,
     STORAGE_SHARED = 0,
-    USAGE_READ_WRITE = 3,
+    USAGE_READ = 1,
+    USAGE_WRITE = 2,
     SCOPE_BUFFERS = 1,
     STATUS_ERROR = 5,
     LANES = 32,
@@ -39,10 +40,16 @@ enum {
 };
 
 typedef struct metal_block {
-    uint64_t address;        /* on the GPU */
+    uint64_t address;        /* on the GPU, as the caller has it */
     unsigned char *contents; /* the same bytes for the processor */
-    uint64_t bytes;
+    uint64_t bytes;          /* from there on */
 } metal_block;
+
+typedef struct metal_list {
+    metal_block *blocks;
+    mox_id *buffers;
+    int64_t n, capacity;
+} metal_list;
 
 typedef struct mox_metal {
     mox_gpu_backend backend; /* first */
@@ -51,9 +58,7 @@ typedef struct mox_metal {
     char model[96];
     mox_err fault; /* the first failure */
 
-    metal_block *blocks;
-    mox_id *buffers;
-    int64_t n_blocks, blocks_capacity;
+    metal_list own, mapped; /* what was allocated, and memory of the host */
 
     mox_id commands, encoder; /* being written; NULL: none */
     int n_launches;           /* in them */
@@ -140,7 +145,8 @@ static bool begin_commands(mox_metal *m)
         (void)mox_fail(&m->fault, MOX_E_DEVICE, "%s takes no more commands; it must be opened again", m->model);
         return false;
     }
-    if (m->n_blocks > 0) MOX_SEND_WITH(&m->objc, use_resources, m->encoder, m->buffers, (uint64_t)m->n_blocks, USAGE_READ_WRITE);
+    if (m->own.n > 0) MOX_SEND_WITH(&m->objc, use_resources, m->encoder, m->own.buffers, (uint64_t)m->own.n, USAGE_READ | USAGE_WRITE);
+    if (m->mapped.n > 0) MOX_SEND_WITH(&m->objc, use_resources, m->encoder, m->mapped.buffers, (uint64_t)m->mapped.n, USAGE_READ);
     return true;
 }
 
@@ -186,74 +192,52 @@ static void memory(mox_gpu_backend *b, int64_t *total, int64_t *left)
     *left = (int64_t)(bytes > used ? bytes - used : 0);
 }
 
-static mox_status reserve_block(mox_metal *m, mox_err *err)
+/* A pool, and a place for one more buffer, with no commands that were written before it was there. */
+static mox_status begin_block(mox_metal *m, metal_list *list, void **pool, mox_err *err)
 {
-    if (m->n_blocks < m->blocks_capacity) return MOX_OK;
-    const int64_t capacity = m->blocks_capacity ? 2 * m->blocks_capacity : 256;
-    metal_block *blocks = mox_realloc_array(m->blocks, (size_t)capacity, sizeof *blocks);
-    if (blocks) m->blocks = blocks;
-    mox_id *buffers = blocks ? mox_realloc_array(m->buffers, (size_t)capacity, sizeof *buffers) : NULL;
-    if (!buffers) return mox_fail_memory(err, (size_t)capacity * sizeof *blocks, "the list of allocations");
-    m->buffers = buffers;
-    m->blocks_capacity = capacity;
+    MOX_TRY(tell(m, err));
+    if (list->n == list->capacity) {
+        const int64_t capacity = list->capacity ? 2 * list->capacity : 256;
+        metal_block *blocks = mox_realloc_array(list->blocks, (size_t)capacity, sizeof *blocks);
+        if (blocks) list->blocks = blocks;
+        mox_id *buffers = blocks ? mox_realloc_array(list->buffers, (size_t)capacity, sizeof *buffers) : NULL;
+        if (!buffers) return mox_fail_memory(err, (size_t)capacity * sizeof *blocks, "the list of buffers");
+        list->buffers = buffers;
+        list->capacity = capacity;
+    }
+    *pool = m->objc.push_pool();
+    send_commands(m);
     return MOX_OK;
 }
 
-/* The block that holds an address; n_blocks when none does. */
-static int64_t block_of(const mox_metal *m, uint64_t address)
-{
-    int64_t low = 0, high = m->n_blocks;
-    while (low < high) { /* the first that ends beyond it */
-        const int64_t i = low + (high - low) / 2;
-        if (m->blocks[i].address + m->blocks[i].bytes <= address) low = i + 1;
-        else high = i;
-    }
-    return low < m->n_blocks && m->blocks[low].address <= address ? low : m->n_blocks;
-}
-
-/* Notes a new buffer, or says that there was no room for it; there is a place in the list. */
-static mox_status note_block(mox_metal *m, mox_id buffer, uint64_t bytes, uint64_t *address, mox_err *err)
+/* Notes a new buffer, whose bytes from `skip` on the caller gets, or says that there was no room for it. */
+static mox_status note_block(mox_metal *m, metal_list *list, mox_id buffer, uint64_t size, uint64_t skip, void **out, mox_err *err)
 {
     if (!buffer) {
         int64_t total, left;
         memory(&m->backend, &total, &left);
         return mox_fail(err, MOX_E_MEMORY, "%s has no room for %lld MiB: %lld of its %lld MiB are free, and a buffer has at most %lld",
-                        m->model, (long long)mox_ceil_div((int64_t)bytes, 1 << 20), (long long)(left >> 20), (long long)(total >> 20),
+                        m->model, (long long)mox_ceil_div((int64_t)size, 1 << 20), (long long)(left >> 20), (long long)(total >> 20),
                         (long long)(MOX_SEND(&m->objc, longest_buffer, m->device) >> 20));
     }
-    *address = MOX_SEND(&m->objc, address, buffer);
-    int64_t i = m->n_blocks;
-    while (i > 0 && m->blocks[i - 1].address > *address) i--;
-    memmove(m->blocks + i + 1, m->blocks + i, (size_t)(m->n_blocks - i) * sizeof *m->blocks);
-    memmove(m->buffers + i + 1, m->buffers + i, (size_t)(m->n_blocks - i) * sizeof *m->buffers);
-    m->blocks[i] = (metal_block){*address, MOX_SEND(&m->objc, contents, buffer), bytes};
-    m->buffers[i] = buffer;
-    m->n_blocks++;
-    return MOX_OK;
-}
-
-/* A pool and a place for one more buffer, with no commands that were written before it was there. */
-static mox_status begin_block(mox_metal *m, void **pool, mox_err *err)
-{
-    MOX_TRY(tell(m, err));
-    MOX_TRY(reserve_block(m, err));
-    *pool = m->objc.push_pool();
-    send_commands(m);
+    const metal_block block = {MOX_SEND(&m->objc, address, buffer) + skip,
+                               (unsigned char *)MOX_SEND(&m->objc, contents, buffer) + skip, size - skip};
+    list->blocks[list->n] = block;
+    list->buffers[list->n++] = buffer;
+    *out = (void *)(uintptr_t)block.address;
     return MOX_OK;
 }
 
 static mox_status alloc(mox_gpu_backend *b, int64_t bytes, void **out, mox_err *err)
 {
     mox_metal *m = (mox_metal *)b;
-    void *pool;
+    void *pool = NULL;
     *out = NULL;
     if (bytes < 0) return mox_fail(err, MOX_E_ARG, "%s: an allocation of %lld bytes", b->model, (long long)bytes);
-    MOX_TRY(begin_block(m, &pool, err));
+    MOX_TRY(begin_block(m, &m->own, &pool, err));
     const uint64_t size = (uint64_t)mox_max_i64(bytes, 1);
-    uint64_t address = 0;
     const mox_id buffer = MOX_SEND_WITH(&m->objc, new_buffer, m->device, size, STORAGE_SHARED);
-    const mox_status status = note_block(m, buffer, size, &address, err);
-    *out = (void *)(uintptr_t)address;
+    const mox_status status = note_block(m, &m->own, buffer, size, 0, out, err);
     m->objc.pop_pool(pool);
     return status;
 }
@@ -262,18 +246,29 @@ static mox_status alloc(mox_gpu_backend *b, int64_t bytes, void **out, mox_err *
 static mox_status map(mox_gpu_backend *b, const void *host, int64_t bytes, void **out, mox_err *err)
 {
     mox_metal *m = (mox_metal *)b;
-    void *pool;
+    void *pool = NULL;
     *out = NULL;
     if (bytes <= 0) return mox_fail(err, MOX_E_ARG, "%s: %lld bytes of the host", b->model, (long long)bytes);
-    MOX_TRY(begin_block(m, &pool, err));
+    MOX_TRY(begin_block(m, &m->mapped, &pool, err));
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)host / page * page;
     const uint64_t size = ((uintptr_t)host + (uintptr_t)bytes - first + page - 1) / page * page;
-    uint64_t address = 0;
     const mox_id buffer = MOX_SEND_WITH(&m->objc, new_buffer_over, m->device, (void *)first, size, STORAGE_SHARED, NULL);
-    const mox_status status = note_block(m, buffer, size, &address, err);
-    if (status == MOX_OK) *out = (void *)(uintptr_t)(address + ((uintptr_t)host - first));
+    const mox_status status = note_block(m, &m->mapped, buffer, size, (uintptr_t)host - first, out, err);
     m->objc.pop_pool(pool);
     return status;
+}
+
+/* Gives up the block of a list that begins at an address; what came last is found first. */
+static bool forget_block(mox_metal *m, metal_list *list, const void *p)
+{
+    int64_t i = list->n - 1;
+    while (i >= 0 && list->blocks[i].address != (uint64_t)(uintptr_t)p) i--;
+    if (i < 0) return false;
+    drop(m, &list->buffers[i]);
+    list->n--;
+    memmove(list->blocks + i, list->blocks + i + 1, (size_t)(list->n - i) * sizeof *list->blocks);
+    memmove(list->buffers + i, list->buffers + i + 1, (size_t)(list->n - i) * sizeof *list->buffers);
+    return true;
 }
 
 static void release(mox_gpu_backend *b, void *p)
@@ -282,28 +277,26 @@ static void release(mox_gpu_backend *b, void *p)
     if (!p) return;
     void *pool = m->objc.push_pool();
     wait(m);
-    const int64_t i = block_of(m, (uint64_t)(uintptr_t)p);
-    assert(i < m->n_blocks); /* not an address that alloc or map returned */
-    drop(m, &m->buffers[i]);
-    m->n_blocks--;
-    memmove(m->blocks + i, m->blocks + i + 1, (size_t)(m->n_blocks - i) * sizeof *m->blocks);
-    memmove(m->buffers + i, m->buffers + i + 1, (size_t)(m->n_blocks - i) * sizeof *m->buffers);
+    const bool found = forget_block(m, &m->mapped, p) || forget_block(m, &m->own, p);
+    assert(found); /* else not an address that alloc or map returned */
+    (void)found;
     m->objc.pop_pool(pool);
 }
 
 /* ---- copies ---- */
 
-/* The bytes at an address of the GPU, once nothing is in flight; NULL after a failure. */
+/* Allocated bytes at an address of the GPU, once nothing is in flight; NULL after a failure. */
 static unsigned char *bytes_at(mox_metal *m, const void *p, int64_t bytes)
 {
     void *pool = m->objc.push_pool();
     wait(m);
     m->objc.pop_pool(pool);
     if (!fine(m)) return NULL;
-    const uint64_t address = (uint64_t)(uintptr_t)p;
-    const int64_t i = block_of(m, address);
-    if (i < m->n_blocks && (uint64_t)bytes <= m->blocks[i].bytes - (address - m->blocks[i].address))
-        return m->blocks[i].contents + (address - m->blocks[i].address);
+    for (int64_t i = m->own.n - 1; i >= 0; i--) {
+        const metal_block *block = &m->own.blocks[i];
+        const uint64_t at = (uint64_t)(uintptr_t)p - block->address;
+        if (at < block->bytes && (uint64_t)bytes <= block->bytes - at) return block->contents + at;
+    }
     (void)mox_fail(&m->fault, MOX_E_DEVICE, "%s: %lld bytes at %p are no memory of it", m->model, (long long)bytes, p);
     return NULL;
 }
@@ -340,21 +333,27 @@ static mox_status download(mox_gpu_backend *b, void *to, const void *from, int64
 
 /* ---- opening ---- */
 
+static void drop_all(const mox_metal *m, metal_list *list)
+{
+    for (int64_t i = 0; i < list->n; i++) drop(m, &list->buffers[i]);
+    mox_free(list->blocks);
+    mox_free(list->buffers);
+}
+
 static void close_device(mox_gpu_backend *b)
 {
     mox_metal *m = (mox_metal *)b;
     if (m->device) {
         void *pool = m->objc.push_pool();
         wait(m);
-        for (int64_t i = 0; i < m->n_blocks; i++) drop(m, &m->buffers[i]);
+        drop_all(m, &m->own);
+        drop_all(m, &m->mapped);
         for (int i = 0; i < MOX_GPU_KERNEL_COUNT; i++) drop(m, &m->pipelines[i]);
         drop(m, &m->library);
         drop(m, &m->queue);
         drop(m, &m->device);
         m->objc.pop_pool(pool);
     }
-    mox_free(m->blocks);
-    mox_free(m->buffers);
     mox_free(m);
 }
 
