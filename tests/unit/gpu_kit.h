@@ -33,6 +33,12 @@ enum { KIT_NONE = 77 }; /* skipped where there is no GPU */
 #define KIT_OPEN(out, err) mox_metal_open(out, err)
 enum { KIT_NONE = 1 };
 #endif
+/* Numbers of a size that counts: Metal may take subnormal ones for zero. */
+#ifdef KIT_METAL
+#define KIT_TINY 1e-34f
+#else
+#define KIT_TINY 1e-38f
+#endif
 
 static struct {
 #ifdef KIT_OPEN
