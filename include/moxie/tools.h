@@ -67,7 +67,7 @@ MOX_API void mox_model_get_residency(const mox_model *m, mox_weight_residency *o
 
 /* What a context computes with.  Names live as long as the program. */
 typedef struct mox_kernels {
-    const char *device;    /* "cpu", "cuda", "emu" */
+    const char *device;    /* "cpu", "cuda", "metal", "emu" */
     const char *isa;       /* the kernel level; of a GPU, what it is */
     const char *precision; /* of activations: "default", "exact", "fast" */
     const char *kv_type;   /* of the attention cache: "f32", "f16", "q8" */

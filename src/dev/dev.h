@@ -145,6 +145,8 @@ typedef struct mox_dev_memory {
     /* Zeroed, for caches, states and activations; give it back with the same size. */
     mox_status (*alloc)(mox_dev *d, int64_t bytes, void **out, mox_err *err);
     void (*free)(mox_dev *d, void *p, int64_t bytes); /* NULL is fine */
+    /* Bytes of the host as the device sees them in place; they stay as they are until free.  NULL: it cannot. */
+    mox_status (*map)(mox_dev *d, const void *host, int64_t bytes, void **out, mox_err *err);
     void (*upload)(mox_dev *d, void *to, const void *from, int64_t bytes); /* from is free when it returns */
     void (*copy)(mox_dev *d, void *to, const void *from, int64_t bytes);   /* no overlap */
     void (*zero)(mox_dev *d, void *p, int64_t bytes);
@@ -207,8 +209,10 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
 /* GPUs; with halves, products and attention of many tokens take operands in f16, and add up in f32.
  * An emulated one with so much memory (dev/emu), */
 mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, bool halves, mox_err *err);
-/*   and the first NVIDIA GPU, through the plug-in (dev/cuda). */
+/*   the first NVIDIA GPU, through the plug-in (dev/cuda), */
 mox_status mox_dev_cuda_open(mox_dev **out, bool halves, mox_err *err);
+/*   and the GPU of an Apple machine (dev/metal). */
+mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

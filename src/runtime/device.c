@@ -39,12 +39,13 @@ mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mo
         const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
         return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, c->deterministic, err);
     }
-    const bool is_emu = strcmp(o->device, "emu") == 0;
-    if (!is_emu && strcmp(o->device, "cuda") != 0)
-        return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu, cuda)", o->device);
+    const bool is_emu = strcmp(o->device, "emu") == 0, is_metal = strcmp(o->device, "metal") == 0;
+    if (!is_emu && !is_metal && strcmp(o->device, "cuda") != 0)
+        return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu, cuda, metal)", o->device);
     MOX_TRY(check_apart(c, o, err));
     /* A deterministic token has the same bytes alone and among many. */
     const bool halves = c->precision != MOX_PRECISION_EXACT && !c->deterministic;
+    if (is_metal) return mox_dev_metal_open(&c->dev, halves, err);
     return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, halves, err) : mox_dev_cuda_open(&c->dev, halves, err);
 }
 
@@ -74,9 +75,23 @@ static mox_status list_places(mox_context *c, mox_err *err)
     return MOX_OK;
 }
 
+/* Each tensor where it is mapped. */
+static mox_status map_weights(mox_context *c, mox_err *err)
+{
+    for (int64_t i = 0; i < c->residency.n_places; i++) {
+        mox_place *p = &c->places[i];
+        const uint8_t *from = c->residency.files[p->extent.file].map;
+        void *at;
+        MOX_TRY(c->dev->memory.map(c->dev, from + p->extent.offset, p->extent.bytes, &at, err));
+        p->at = at;
+    }
+    return MOX_OK;
+}
+
 static mox_status bring_weights(mox_context *c, mox_err *err)
 {
     MOX_TRY(list_places(c, err));
+    if (c->dev->memory.map) return map_weights(c, err);
     if (c->dev->memory.alloc(c->dev, c->weight_bytes, &c->weights, NULL) != MOX_OK)
         return mox_fail(err, MOX_E_FULL, "%s: the weights need %.1f GB on device %s, and do not fit beside %.1f GB of context",
                         c->model->config.path, (double)c->weight_bytes / 1e9, c->dev->name, (double)c->bytes / 1e9);
@@ -127,6 +142,8 @@ void mox_context_empty_device(mox_context *c)
 {
     c->dev->memory.free(c->dev, c->activations, (int64_t)c->step_bytes);
     c->dev->memory.free(c->dev, c->weights, c->weight_bytes);
+    for (int64_t i = c->residency.n_places - 1; i >= 0 && !c->weights; i--) /* mapped ones */
+        c->dev->memory.free(c->dev, (void *)(uintptr_t)c->places[i].at, c->places[i].extent.bytes);
     mox_free(c->places);
     mox_free(c->fetched);
 }

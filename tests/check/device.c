@@ -480,9 +480,10 @@ static void watched_launch(mox_gpu_backend *b, mox_gpu_kernel kernel, const int6
 bool ck_device_open(const char *name, mox_kern *kern, const ck_device_plant *plant)
 {
     mox_err err;
-    const bool is_emu = strcmp(name, "emu") == 0;
-    if (!is_emu && strcmp(name, "cuda") != 0) return false;
-    must(is_emu ? mox_dev_emu_open(&at.dev, memory_bytes, false, &err) : mox_dev_cuda_open(&at.dev, false, &err), &err);
+    if (strcmp(name, "emu") == 0) must(mox_dev_emu_open(&at.dev, memory_bytes, false, &err), &err);
+    else if (strcmp(name, "cuda") == 0) must(mox_dev_cuda_open(&at.dev, false, &err), &err);
+    else if (strcmp(name, "metal") == 0) must(mox_dev_metal_open(&at.dev, false, &err), &err);
+    else return false;
     must(at.dev->apart->reserve(at.dev, ROWS_MAX, SPANS_MAX, PAGES_MAX, &err), &err);
     mox_gpu_backend *b = ((mox_dev_gpu *)at.dev)->backend;
     at.launch = b->launch;

@@ -1,6 +1,6 @@
 /* tests/unit/gpu_kit.h -- running single kernels of dev/gpu and comparing what they leave with
- * the references of src/ops: on the emulated device, or on an NVIDIA GPU where KIT_PLUGIN is
- * defined as the path of the plug-in (tests/gpu).
+ * the references of src/ops: on the emulated device, on an NVIDIA GPU where KIT_PLUGIN is
+ * defined as the path of the plug-in (tests/gpu), or through Metal where KIT_METAL is (tests/metal).
  *
  * Everything that a test takes is given back when it ends.  Launches take the orders of threads
  * in turn. */
@@ -12,6 +12,7 @@
 #include "dev/emu/emu.h"
 #include "dev/emu/kernels.h"
 #include "dev/gpu/fill.h"
+#include "dev/metal/metal.h"
 #include "ops/kern.h"
 
 #include <math.h>
@@ -25,8 +26,22 @@
 
 enum { KIT_MEMORY = 256 << 20, KIT_MOST = 4096 };
 
+#if defined(KIT_PLUGIN)
+#define KIT_OPEN(out, err) mox_cuda_open(out, KIT_PLUGIN, 0, err)
+enum { KIT_NONE = 77 }; /* skipped where there is no GPU */
+#elif defined(KIT_METAL)
+#define KIT_OPEN(out, err) mox_metal_open(out, err)
+enum { KIT_NONE = 1 };
+#endif
+/* Numbers of a size that counts: Metal may take subnormal ones for zero. */
+#ifdef KIT_METAL
+#define KIT_TINY 1e-34f
+#else
+#define KIT_TINY 1e-38f
+#endif
+
 static struct {
-#ifdef KIT_PLUGIN
+#ifdef KIT_OPEN
     mox_gpu_backend *gpu;
 #else
     mox_emu *emu;
@@ -40,14 +55,14 @@ static struct {
 
 /* ---- the device ---- */
 
-#ifdef KIT_PLUGIN
+#ifdef KIT_OPEN
 static size_t kit_params_bytes(mox_gpu_kernel id) { return mox_emu_find(id)->params_bytes; }
 static int kit_open(void **state)
 {
     (void)state;
-    if (mox_cuda_open(&kit.gpu, KIT_PLUGIN, 0, &kit.err) == MOX_OK) return 0;
+    if (KIT_OPEN(&kit.gpu, &kit.err) == MOX_OK) return 0;
     print_message("no GPU: %s\n0 passed, 0 failed, 1 skipped\n", kit.err.msg);
-    exit(kit.err.status == MOX_E_DEVICE ? 77 : 1); /* 77: skipped */
+    exit(kit.err.status == MOX_E_DEVICE ? KIT_NONE : 1);
 }
 static int kit_close(void **state)
 {

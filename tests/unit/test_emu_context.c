@@ -1,5 +1,6 @@
 /* tests/unit/test_emu_context.c -- contexts on the emulated GPU: what they refuse, what they
  * leave behind when memory runs out, and sequences whose pages and states are on the device.
+ * Where CONTEXT_DEVICE is defined, on that device (tests/metal).
  *
  * The models are folders on the command line: one with experts, and a recurrent one.  Logits of
  * the same steps must be the same bytes, as nothing on the device depends on time. */
@@ -16,6 +17,10 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#ifndef CONTEXT_DEVICE
+#define CONTEXT_DEVICE "emu"
+#endif
 
 enum { N = 70, AFTER = 5 };
 
@@ -50,7 +55,7 @@ static mox_context *new_context(const mox_model *m, mox_seq **s)
 {
     mox_context *c;
     mox_err err;
-    ok(mox_context_create(&c, m, &(mox_context_opts){.device = "emu", .n_ctx = 256, .n_batch = 64, .exact = true, .n_seqs = 2}, &err), &err);
+    ok(mox_context_create(&c, m, &(mox_context_opts){.device = CONTEXT_DEVICE, .n_ctx = 256, .n_batch = 64, .exact = true, .n_seqs = 2}, &err), &err);
     ok(mox_seq_create(s, c, &err), &err);
     return c;
 }
@@ -87,11 +92,11 @@ static void test_refusals(void **state)
         const char *says;
     } cases[] = {
         {{.device = "abacus"}, "'abacus'"},
-        {{.device = "emu", .isa = "ref"}, "level of the cpu"},
-        {{.device = "emu", .expert_bytes = 1 << 20}, "resident"},
-        {{.device = "emu", .trace = no_trace}, "traced"},
-        {{.device = "emu", .deterministic = true}, "only the cpu computes deterministically"},
-        {{.device = "emu", .n_batch = 70000}, "65535"},
+        {{.device = CONTEXT_DEVICE, .isa = "ref"}, "level of the cpu"},
+        {{.device = CONTEXT_DEVICE, .expert_bytes = 1 << 20}, "resident"},
+        {{.device = CONTEXT_DEVICE, .trace = no_trace}, "traced"},
+        {{.device = CONTEXT_DEVICE, .deterministic = true}, "only the cpu computes deterministically"},
+        {{.device = CONTEXT_DEVICE, .n_batch = 70000}, "65535"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mox_context *c;
@@ -118,7 +123,7 @@ static int fail_nth(void *user, size_t bytes)
 static void test_allocations_fail(void **state)
 {
     (void)state;
-    const mox_context_opts opts = {.device = "emu", .n_ctx = 64, .n_batch = 16};
+    const mox_context_opts opts = {.device = CONTEXT_DEVICE, .n_ctx = 64, .n_batch = 16};
     const int64_t live = mox_alloc_live();
     for (int64_t i = 1;; i++) {
         failing f = {.fail_at = i};
@@ -280,7 +285,7 @@ static void test_device_fails(void **state)
     mox_err err = {0};
     mox_context *c = new_context(experts, &s);
     (void)run(c, s, 0, 8);
-    MOX_GPU_LAUNCH(c->dev, add, 1, 1, 1, .a = NULL, .b = NULL, .out = NULL, .n = 1); /* addresses that are nobody's */
+    MOX_GPU_LAUNCH(c->dev, add, 1, -1, 1, .n = 1); /* a grid that no device has */
     for (int i = 0; i < 2; i++) {
         err = (mox_err){0};
         assert_int_equal(mox_step(c, &(mox_segment){.seq = s, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}, 1, NULL, &err), MOX_E_DEVICE);

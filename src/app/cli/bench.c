@@ -213,7 +213,7 @@ static int open_run(bench *b, int threads, bool first)
 {
     mox_err err;
     mox_context_opts opts;
-    if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
+    mox_cli_context_opts(b->o, b->n_ctx, &opts);
     opts.n_threads = threads;
     opts.n_seqs = b->n_seqs;
     const int64_t disk_bytes = disk_probe_bytes(b->s.model);
@@ -334,7 +334,7 @@ static int check_memory(const bench *b, const mox_model *shape)
         return EXIT_USAGE;
     }
     if (opts.experts == MOX_EXPERTS_AUTO) opts.experts = MOX_EXPERTS_RESIDENT;
-    if (!mox_cli_context_opts(b->o, b->n_ctx, &context)) return EXIT_USAGE;
+    mox_cli_context_opts(b->o, b->n_ctx, &context);
     context.n_seqs = b->n_seqs;
     for (int i = 0; i < b->n_threads; i++) context.n_threads = (int32_t)mox_max_i64(context.n_threads, b->threads[i]);
     opts.context = &context;

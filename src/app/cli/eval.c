@@ -230,7 +230,7 @@ static int open_contenders(evaluation *e, mox_cli_session *s, const mox_cli_opti
     mox_context_opts opts, other;
     const char *against = o->v[OPT_AGAINST].text;
     const size_t row_bytes = (size_t)e->n_vocab * sizeof *e->rows;
-    if (!mox_cli_context_opts(o, 0, &opts)) return EXIT_USAGE;
+    mox_cli_context_opts(o, 0, &opts);
     other = opts;
     other.exact = against && strcmp(against, "exact") == 0;
     other.fast = against && strcmp(against, "fast") == 0;

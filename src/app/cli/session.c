@@ -115,13 +115,9 @@ static void say_scalar(const mox_cli_options *o)
     said = true;
 }
 
-bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
+void mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
     const char *device = o->v[OPT_DEVICE].text;
-    if (strcmp(device, "cpu") != 0 && strcmp(device, "emu") != 0 && strcmp(device, "cuda") != 0) {
-        mox_cli_say("--device %s: this build has only the cpu, NVIDIA GPUs (cuda) and an emulated one (emu)", device);
-        return false;
-    }
     if (strcmp(device, "cpu") == 0) say_scalar(o);
     const char *kv = o->v[OPT_KV_TYPE].text;
     *out = (mox_context_opts){
@@ -139,13 +135,12 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         .warn = warn,
         .warn_user = (void *)(uintptr_t)o,
     };
-    return true;
 }
 
 int mox_cli_session_open_context(mox_cli_session *s, const mox_cli_options *o, int64_t n_ctx)
 {
     mox_context_opts opts;
-    if (!mox_cli_context_opts(o, n_ctx, &opts)) return EXIT_USAGE;
+    mox_cli_context_opts(o, n_ctx, &opts);
     int code = mox_cli_session_trace(s, o, &opts);
     if (s->keep_heat) opts.heat = mox_cli_heat_open(&s->heat, s->dir, s->model, o->v[OPT_QUIET].on);
     if (code == EXIT_OK) code = mox_cli_memory_settle(s, o, &opts, NULL, 0);

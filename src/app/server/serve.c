@@ -109,7 +109,7 @@ static int open_scheduler(mox_server *s, const mox_cli_options *o)
         .state_dir = o->v[OPT_STATE_DIR].text,
         .model_key = key,
     };
-    if (!mox_cli_context_opts(o, 0, &opts.context)) return EXIT_USAGE;
+    mox_cli_context_opts(o, 0, &opts.context);
     /* A sequence that takes up a kept prefix to the last page of its context copies that page, so one must
      * be to spare. */
     const int64_t prefix = o->v[OPT_PREFIX_CACHE].number, least = opts.state_dir ? STATES_LEAST : 0;

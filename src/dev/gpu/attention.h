@@ -146,11 +146,11 @@ GPU_FN float score_of(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_SHARED
 GPU_FN float weight_of(float v, float max) { return v == -GPU_INFINITY ? 0.0f : gpu_exp(v - max); }
 
 /* Element d of this thread's sums, out of those that it owns. */
-GPU_FN int64_t sum_at(int32_t j, int32_t thread) { return (int64_t)j * ATTENTION_THREADS + thread; }
+GPU_FN int64_t sum_at(int32_t j, int32_t me) { return (int64_t)j * ATTENTION_THREADS + me; }
 
 /* sum <- sum * shrink + weights of the tile times its values. */
 GPU_FN void add_values(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_SHARED(f32) *weights, mox_gpu_span s, int64_t tile,
-                       int64_t n, int64_t kv_head, float shrink, int32_t thread, GPU_PRIVATE(f32) *sum)
+                       int64_t n, int64_t kv_head, float shrink, int32_t me, GPU_PRIVATE(f32) *sum)
 {
     const mox_gpu_cache v = p->v;
     GPU_UNROLL
@@ -160,7 +160,7 @@ GPU_FN void add_values(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_SHARE
         const int64_t at = cache_offset(v, s.pages, tile + i, kv_head);
         GPU_UNROLL
         for (int32_t j = 0; j < ATTENTION_SUMS; j++)
-            if (sum_at(j, thread) < p->v_dim) sum[j] += weight * cache_number(v, at, sum_at(j, thread));
+            if (sum_at(j, me) < p->v_dim) sum[j] += weight * cache_number(v, at, sum_at(j, me));
     }
 }
 
@@ -185,7 +185,7 @@ GPU_KERNEL(attention, ATTENTION_THREADS)
     GPU_SHARED_ARRAY(f32, query, MOX_GPU_ATTENTION_DIM);
     GPU_SHARED_ARRAY(f32, weights, ATTENTION_THREADS);
     GPU_SHARED_ARRAY(f32, scratch, ATTENTION_THREADS / GPU_LANES);
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const int64_t head = gpu_group_x(), piece = gpu_group_z(), kv_head = head / (p->heads / p->kv_heads);
     int64_t i;
     const int64_t i_span = span_of_row(p->spans, gpu_group_y(), &i);
@@ -193,9 +193,9 @@ GPU_KERNEL(attention, ATTENTION_THREADS)
     const key_range keys = keys_of(p, s, i);
     if (piece >= keys.n_pieces) return; /* the whole group */
     const int64_t first = keys.first + piece * keys.piece_len, last = least(keys.last, first + keys.piece_len), row = s.row0 + i;
-    for (int64_t d = thread; d < p->dim; d += ATTENTION_THREADS)
+    for (int64_t d = me; d < p->dim; d += ATTENTION_THREADS)
         gpu_store(query, d, gpu_load(p->q, row * p->q_stride + head * p->q_head_stride + d));
-    for (int64_t d = thread; d < p->dim2; d += ATTENTION_THREADS)
+    for (int64_t d = me; d < p->dim2; d += ATTENTION_THREADS)
         gpu_store(query, p->dim + d, gpu_load(p->q2, row * p->q2_stride + head * p->q2_head_stride + d));
     gpu_barrier();
 
@@ -204,39 +204,39 @@ GPU_KERNEL(attention, ATTENTION_THREADS)
     for (int32_t j = 0; j < ATTENTION_SUMS; j++) sum[j] = 0.0f;
     for (int64_t tile = first; tile < last; tile += ATTENTION_THREADS) {
         const int64_t n = least(ATTENTION_THREADS, last - tile);
-        const float score = thread < n ? score_of(p, query, s, tile + thread, kv_head) : -GPU_INFINITY;
-        const float new_max = gpu_max(max, group_max(score, scratch, thread, ATTENTION_THREADS));
+        const float score = me < n ? score_of(p, query, s, tile + me, kv_head) : -GPU_INFINITY;
+        const float new_max = gpu_max(max, group_max(score, scratch, me, ATTENTION_THREADS));
         const float weight = weight_of(score, new_max);
-        gpu_store(weights, thread, weight); /* the barriers of group_max are behind who read the last tile's */
-        const float tile_sum = group_sum(weight, scratch, thread, ATTENTION_THREADS); /* its barriers order weights, too */
+        gpu_store(weights, me, weight); /* the barriers of group_max are behind who read the last tile's */
+        const float tile_sum = group_sum(weight, scratch, me, ATTENTION_THREADS); /* its barriers order weights, too */
         const float shrink = weight_of(max, new_max);
         denom = denom * shrink + tile_sum;
-        add_values(p, weights, s, tile, n, kv_head, shrink, thread, sum);
+        add_values(p, weights, s, tile, n, kv_head, shrink, me, sum);
         max = new_max;
     }
 
     if (keys.n_pieces > 1) {
         GPU_GLOBAL(f32) *part = p->parts + part_at(p, i_span, head, piece);
-        if (thread == 0) {
+        if (me == 0) {
             gpu_store(part, 0, max);
             gpu_store(part, 1, denom);
         }
         GPU_UNROLL
         for (int32_t j = 0; j < ATTENTION_SUMS; j++)
-            if (sum_at(j, thread) < p->v_dim) gpu_store(part, 2 + sum_at(j, thread), sum[j]);
+            if (sum_at(j, me) < p->v_dim) gpu_store(part, 2 + sum_at(j, me), sum[j]);
         return;
     }
     const float sink = sink_of(p, head), top = gpu_max(max, sink), shrink = weight_of(max, top);
     denom = denom * shrink + weight_of(sink, top);
     GPU_UNROLL
     for (int32_t j = 0; j < ATTENTION_SUMS; j++)
-        if (sum_at(j, thread) < p->v_dim)
-            gpu_store(p->out, out_at(p, row, head) + sum_at(j, thread), denom == 0.0f ? 0.0f : sum[j] * shrink / denom);
+        if (sum_at(j, me) < p->v_dim)
+            gpu_store(p->out, out_at(p, row, head) + sum_at(j, me), denom == 0.0f ? 0.0f : sum[j] * shrink / denom);
 }
 
 GPU_KERNEL(attention_merge, ATTENTION_THREADS)
 {
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const int64_t head = gpu_group_x(), i_span = gpu_group_y();
     const mox_gpu_span s = gpu_load(p->spans, i_span);
     if (s.n != 1) return;
@@ -250,7 +250,7 @@ GPU_KERNEL(attention_merge, ATTENTION_THREADS)
         const int64_t part = part_at(p, i_span, head, i);
         denom += weight_of(gpu_load(p->parts, part), max) * gpu_load(p->parts, part + 1);
     }
-    for (int64_t d = thread; d < p->v_dim; d += ATTENTION_THREADS) {
+    for (int64_t d = me; d < p->v_dim; d += ATTENTION_THREADS) {
         float sum = 0.0f;
         for (int64_t i = 0; i < keys.n_pieces; i++) {
             const int64_t part = part_at(p, i_span, head, i);

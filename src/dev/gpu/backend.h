@@ -21,12 +21,14 @@ typedef struct mox_gpu_backend mox_gpu_backend;
 
 /* A target embeds this as its first member. */
 struct mox_gpu_backend {
-    const char *name;  /* "emu", "cuda" */
+    const char *name;  /* "emu", "cuda", "metal" */
     const char *model; /* what the machine calls the device */
 
     /* MOX_E_MEMORY, not sticky, when there is no room.  Memory comes with any content. */
     mox_status (*alloc)(mox_gpu_backend *b, int64_t bytes, void **out, mox_err *err);
-    void (*free)(mox_gpu_backend *b, void *p); /* NULL is fine; waits for what uses it */
+    void (*free)(mox_gpu_backend *b, void *p); /* of alloc or map; NULL is fine; waits for what uses it */
+    /* Memory of the host where it is, which stays as it is until it is freed.  NULL: the device cannot. */
+    mox_status (*map)(mox_gpu_backend *b, const void *host, int64_t bytes, void **out, mox_err *err);
     /* Bytes that the device has, and that could still be allocated. */
     void (*memory)(mox_gpu_backend *b, int64_t *total, int64_t *left);
 

@@ -87,8 +87,8 @@ GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
     GPU_SHARED_ARRAY(f32, maxima, DECODE_STREAMS);
     GPU_SHARED_ARRAY(f32, denoms, DECODE_STREAMS);
     GPU_SHARED_ARRAY(f32, weights, DECODE_STREAMS);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES;
-    const int32_t n_lanes = (int32_t)p->dim / DECODE_PART, n_streams = DECODE_THREADS / n_lanes, stream = thread / n_lanes;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES;
+    const int32_t n_lanes = (int32_t)p->dim / DECODE_PART, n_streams = DECODE_THREADS / n_lanes, stream = me / n_lanes;
     const int64_t head = gpu_group_x(), i_span = gpu_group_y(), piece = gpu_group_z();
     const int64_t kv_head = (int32_t)head / ((int32_t)p->heads / (int32_t)p->kv_heads);
     const mox_gpu_span s = gpu_load(p->spans, i_span);
@@ -114,8 +114,8 @@ GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
     }
 
     GPU_UNROLL
-    for (int32_t i = 0; i < DECODE_PART; i++) gpu_store(sums, thread * DECODE_PART + i, st.sum[i]);
-    if (thread % n_lanes == 0) {
+    for (int32_t i = 0; i < DECODE_PART; i++) gpu_store(sums, me * DECODE_PART + i, st.sum[i]);
+    if (me % n_lanes == 0) {
         gpu_store(maxima, stream, st.max);
         gpu_store(denoms, stream, st.denom);
     }
@@ -123,24 +123,24 @@ GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
     const float sink = keys.n_pieces > 1 ? -GPU_INFINITY : sink_of(p, head);
     float max = sink, sum = 0.0f;
     for (int32_t i = 0; i < n_streams; i++) max = gpu_max(max, gpu_load(maxima, i));
-    if (thread < n_streams) gpu_store(weights, thread, weight_of(gpu_load(maxima, thread), max));
+    if (me < n_streams) gpu_store(weights, me, weight_of(gpu_load(maxima, me), max));
     gpu_barrier();
-    if (thread >= p->dim) return; /* no barrier follows */
+    if (me >= p->dim) return; /* no barrier follows */
     float denom = weight_of(sink, max);
     for (int32_t i = 0; i < n_streams; i++) {
         denom += gpu_load(weights, i) * gpu_load(denoms, i);
-        sum += gpu_load(weights, i) * gpu_load(sums, i * (int32_t)p->dim + thread);
+        sum += gpu_load(weights, i) * gpu_load(sums, i * (int32_t)p->dim + me);
     }
     if (keys.n_pieces == 1) {
-        gpu_store(p->out, out_at(p, s.row0, head) + thread, denom == 0.0f ? 0.0f : sum / denom);
+        gpu_store(p->out, out_at(p, s.row0, head) + me, denom == 0.0f ? 0.0f : sum / denom);
         return;
     }
     GPU_GLOBAL(f32) *part = p->parts + part_at(p, i_span, head, piece);
-    if (thread == 0) {
+    if (me == 0) {
         gpu_store(part, 0, max);
         gpu_store(part, 1, denom);
     }
-    gpu_store(part, 2 + thread, sum);
+    gpu_store(part, 2 + me, sum);
 }
 
 #endif

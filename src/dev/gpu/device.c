@@ -36,6 +36,13 @@ static void gpu_free(mox_dev *d, void *p, int64_t bytes)
     b->free(b, p);
     leave(d);
 }
+static mox_status gpu_map(mox_dev *d, const void *host, int64_t bytes, void **out, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->map(b, host, bytes, out, err);
+    leave(d);
+    return status;
+}
 static void gpu_upload(mox_dev *d, void *to, const void *from, int64_t bytes)
 {
     mox_gpu_backend *b = enter(d);
@@ -257,7 +264,7 @@ mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves
     d->level = backend->model;
     d->n_threads = 1;
     d->close = gpu_close;
-    d->memory = (mox_dev_memory){.alloc = gpu_alloc, .free = gpu_free, .upload = gpu_upload, .copy = gpu_copy, .zero = gpu_zero,
+    d->memory = (mox_dev_memory){.alloc = gpu_alloc, .free = gpu_free, .upload = gpu_upload, .copy = gpu_copy, .zero = gpu_zero, .map = backend->map ? gpu_map : NULL,
                                  .download = gpu_download, .sync = gpu_sync};
     d->apart = &apart;
     mox_gpu_fill_products(&d->ops);

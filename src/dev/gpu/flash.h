@@ -75,9 +75,9 @@ typedef struct key_place {
 } key_place;
 
 /* Of the block [j, j + block); threads in a row share a key. */
-GPU_FN key_place place_of_key(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j, int32_t dim, int32_t thread)
+GPU_FN key_place place_of_key(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_t j, int32_t dim, int32_t me)
 {
-    const uint32_t pos = (uint32_t)(j + thread / (FLASH_THREADS / block_keys(dim))), len = (uint32_t)p->k.page_len;
+    const uint32_t pos = (uint32_t)(j + me / (FLASH_THREADS / block_keys(dim))), len = (uint32_t)p->k.page_len;
     key_place k;
     k.there = pos < (uint32_t)r.last;
     k.page = k.there ? gpu_load(r.pages, pos / len) : 0;
@@ -85,13 +85,13 @@ GPU_FN key_place place_of_key(const GPU_CONSTANT(mox_gpu_attention) *p, flash_ro
     return k;
 }
 
-GPU_FN void copy_block(GPU_SHARED(u16) *block, mox_gpu_cache c, key_place k, int64_t head, int32_t dim, int32_t thread)
+GPU_FN void copy_block(GPU_SHARED(u16) *block, mox_gpu_cache c, key_place k, int64_t head, int32_t dim, int32_t me)
 {
-    const int32_t share = FLASH_THREADS / block_keys(dim), row = thread / share;
+    const int32_t share = FLASH_THREADS / block_keys(dim), row = me / share;
     const GPU_GLOBAL(u16) *from = GPU_CAST(u16, c.data) + (k.page * c.page_stride + k.in_page * c.token_stride + head * c.head_stride);
     GPU_UNROLL
     for (int32_t i = 0; i < FLASH_WIDEST / 8; i++) {
-        const int32_t col = (thread % share + i * share) * 8;
+        const int32_t col = (me % share + i * share) * 8;
         if (i < dim / 8 / share) gpu_copy_quad(block, gpu_tile_at(row, col, dim), from, col, k.there);
     }
     gpu_copy_commit();
@@ -169,9 +169,9 @@ GPU_FN void weigh(const GPU_CONSTANT(mox_gpu_attention) *p, flash_rows r, int32_
 }
 
 GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16) *keys, GPU_SHARED(u16) *values, int32_t dim,
-                        flash_rows r, int64_t head, int32_t thread)
+                        flash_rows r, int64_t head, int32_t me)
 {
-    const int32_t lane = thread % GPU_LANES, row0 = thread / GPU_LANES * 16, n_keys = block_keys(dim);
+    const int32_t lane = me % GPU_LANES, row0 = me / GPU_LANES * 16, n_keys = block_keys(dim);
     const int64_t kv_head = head / (p->heads / p->kv_heads);
     flash_state st;
     st.scale[0] = st.scale[1] = 0.0f;
@@ -195,9 +195,9 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
     gpu_barrier();
     st.max[0] = st.max[1] = -GPU_INFINITY;
     st.sum[0] = st.sum[1] = 0.0f;
-    key_place place = place_of_key(p, r, r.first, dim, thread);
-    copy_block(keys, p->k, place, kv_head, dim, thread);
-    copy_block(values, p->v, place, kv_head, dim, thread);
+    key_place place = place_of_key(p, r, r.first, dim, me);
+    copy_block(keys, p->k, place, kv_head, dim, me);
+    copy_block(values, p->v, place, kv_head, dim, me);
     for (int32_t j = r.first; j < r.last; j += n_keys) {
         gpu_tile_c score[FLASH_KEYS_MOST / 16];
         float shrink[2];
@@ -212,8 +212,8 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
                 if (d < dim / 16 && t < n_keys / 16) gpu_tile_mma(&score[t], q[d], gpu_tile_load_b(keys, t * 16, d * 16, dim, lane));
         }
         gpu_barrier();
-        place = place_of_key(p, r, j + n_keys, dim, thread);
-        copy_block(keys, p->k, place, kv_head, dim, thread);
+        place = place_of_key(p, r, j + n_keys, dim, me);
+        copy_block(keys, p->k, place, kv_head, dim, me);
         weigh(p, r, j, n_keys / 16, row0, lane, score, &st, shrink);
         GPU_UNROLL
         for (int32_t d = 0; d < FLASH_WIDEST / 16; d++) {
@@ -232,7 +232,7 @@ GPU_FN void flash_group(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_SHARED(u16
                 if (d < dim / 16) gpu_tile_mma(&out[d], w, gpu_tile_load_b_across(values, t * 16, d * 16, dim, lane));
         }
         gpu_barrier();
-        copy_block(values, p->v, place, kv_head, dim, thread);
+        copy_block(values, p->v, place, kv_head, dim, me);
     }
     gpu_copy_wait(0); /* of blocks that are not there */
     const float sink = sink_of(p, head) * ONE_BY_LN2;

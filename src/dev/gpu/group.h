@@ -9,22 +9,22 @@
 #include "dev/gpu/gpu.h"
 
 /* scratch has a place per wave. */
-GPU_FN float group_sum(float v, GPU_SHARED(f32) *scratch, int32_t thread, int32_t n_threads)
+GPU_FN float group_sum(float v, GPU_SHARED(f32) *scratch, int32_t me, int32_t n_threads)
 {
     const float wave = gpu_lane_sum(v);
     gpu_barrier();
-    if (thread % GPU_LANES == 0) gpu_store(scratch, thread / GPU_LANES, wave);
+    if (me % GPU_LANES == 0) gpu_store(scratch, me / GPU_LANES, wave);
     gpu_barrier();
     float sum = 0.0f;
     for (int32_t i = 0; i < n_threads / GPU_LANES; i++) sum += gpu_load(scratch, i);
     return sum;
 }
 
-GPU_FN float group_max(float v, GPU_SHARED(f32) *scratch, int32_t thread, int32_t n_threads)
+GPU_FN float group_max(float v, GPU_SHARED(f32) *scratch, int32_t me, int32_t n_threads)
 {
     const float wave = gpu_lane_max(v);
     gpu_barrier();
-    if (thread % GPU_LANES == 0) gpu_store(scratch, thread / GPU_LANES, wave);
+    if (me % GPU_LANES == 0) gpu_store(scratch, me / GPU_LANES, wave);
     gpu_barrier();
     float max = -GPU_INFINITY;
     for (int32_t i = 0; i < n_threads / GPU_LANES; i++) max = gpu_max(max, gpu_load(scratch, i));

@@ -48,22 +48,22 @@ GPU_FN int32_t dealt_pair(int32_t i)
 GPU_KERNEL(half_rows, HALF_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, HALF_THREADS / GPU_LANES);
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const int64_t t = gpu_group_x();
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
     float largest = 0.0f;
-    for (int64_t i = thread; i < p->cols; i += HALF_THREADS) largest = gpu_max(largest, gpu_abs(gpu_load(x, i)));
-    largest = group_max(largest, scratch, thread, HALF_THREADS);
+    for (int64_t i = me; i < p->cols; i += HALF_THREADS) largest = gpu_max(largest, gpu_abs(gpu_load(x, i)));
+    largest = group_max(largest, scratch, me, HALF_THREADS);
     /* The largest comes to lie in [2^14, 2^15); zeros and infinities stay as they are. */
     uint32_t exponent = gpu_f32_bits(largest) >> 23;
     if (exponent == 255u || largest == 0.0f) exponent = 141u;
     if (exponent < 15u) exponent = 15u;
     const float down = gpu_bits_f32((268u - exponent) << 23), up = gpu_bits_f32((exponent - 14u) << 23);
-    if (thread == 0) gpu_store(p->scale, t, up);
-    for (int64_t i = thread; i < p->half_stride / 2; i += HALF_THREADS) {
+    if (me == 0) gpu_store(p->scale, t, up);
+    for (int64_t i = me; i < p->half_stride / 2; i += HALF_THREADS) {
         const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair((int32_t)(i % (MM_STEP / 2)));
         const float low = col < p->cols ? gpu_load(x, col) : 0.0f, high = col + 4 < p->cols ? gpu_load(x, col + 4) : 0.0f;
-        gpu_store((GPU_GLOBAL(u32) *)(p->half + t * p->half_stride), i, gpu_pack_f16(low * down, high * down));
+        gpu_store((GPU_GLOBAL(u32) *)(p->f16 + t * p->half_stride), i, gpu_pack_f16(low * down, high * down));
     }
 }
 
@@ -182,14 +182,14 @@ GPU_FN gpu_tile_a tile_any(const GPU_PRIVATE(f32) *units, int32_t tile)
 /* ---- tokens ---- */
 
 /* Thread t copies every other quad of the tokens t / 2 and t / 2 + 64; at[i] < 0: there is no such token. */
-GPU_FN void copy_tokens(GPU_SHARED(u16) *tile, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t step, int32_t thread)
+GPU_FN void copy_tokens(GPU_SHARED(u16) *tile, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t step, int32_t me)
 {
     GPU_UNROLL
     for (int32_t i = 0; i < MM_OWN; i++) {
         GPU_UNROLL
         for (int32_t j = 0; j < MM_STEP / 16; j++) {
-            const int32_t col = j * 16 + thread % 2 * 8;
-            gpu_copy_quad(tile, gpu_tile_at(thread / 2 + 64 * i, col, MM_STEP), x, (at[i] < 0 ? 0 : at[i]) + step * MM_STEP + col,
+            const int32_t col = j * 16 + me % 2 * 8;
+            gpu_copy_quad(tile, gpu_tile_at(me / 2 + 64 * i, col, MM_STEP), x, (at[i] < 0 ? 0 : at[i]) + step * MM_STEP + col,
                           at[i] >= 0);
         }
     }
@@ -254,14 +254,14 @@ GPU_FN void multiply_any(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(weight
 
 /* c = the wave's rows times the tokens at[] of all threads. */
 GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int32_t n, bool full,
-                     const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t thread, GPU_PRIVATE(tile_c) *c)
+                     const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t me, GPU_PRIVATE(tile_c) *c)
 {
-    const int32_t lane = thread % GPU_LANES, n_steps = (int32_t)((r[0].m.cols + MM_STEP - 1) / MM_STEP);
+    const int32_t lane = me % GPU_LANES, n_steps = (int32_t)((r[0].m.cols + MM_STEP - 1) / MM_STEP);
     lane_q4 l[ROW_TILES];
     codes_q4 codes[ROW_TILES], next[ROW_TILES];
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES * TOKEN_TILES; i++) c[i] = gpu_tile_zero();
-    copy_tokens(tokens, x, at, 0, thread);
+    copy_tokens(tokens, x, at, 0, me);
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES; i++) {
         if (!is_q4) continue;
@@ -272,7 +272,7 @@ GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GP
         const int32_t here = step % 2 * MM_HALF;
         gpu_copy_wait(0);
         gpu_barrier();
-        if (step + 1 < n_steps) copy_tokens(tokens + (MM_HALF - here), x, at, step + 1, thread);
+        if (step + 1 < n_steps) copy_tokens(tokens + (MM_HALF - here), x, at, step + 1, me);
         GPU_UNROLL
         for (int32_t i = 0; i < ROW_TILES; i++) {
             if (!is_q4) continue;
@@ -286,24 +286,24 @@ GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GP
 
 /* The kernel's code twice: few tokens are few tiles, and many need not ask. */
 GPU_FN void multiply_some(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t n_tokens,
-                          const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t thread, GPU_PRIVATE(tile_c) *c)
+                          const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t me, GPU_PRIVATE(tile_c) *c)
 {
     const int32_t n = (int32_t)least(MM_TOKENS, n_tokens);
-    if (n > MM_TOKENS - 16) multiply(tokens, x, at, n, true, r, is_q4, thread, c);
-    else multiply(tokens, x, at, n, false, r, is_q4, thread, c);
+    if (n > MM_TOKENS - 16) multiply(tokens, x, at, n, true, r, is_q4, me, c);
+    else multiply(tokens, x, at, n, false, r, is_q4, me, c);
 }
 
 /* ---- one matrix ---- */
 
 GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) *tokens, bool is_q4, int64_t t0, int64_t row0,
-                         int32_t thread)
+                         int32_t me)
 {
-    const int32_t lane = thread % GPU_LANES;
-    const int64_t first = row0 + thread / GPU_LANES * (ROW_TILES * 16);
+    const int32_t lane = me % GPU_LANES;
+    const int64_t first = row0 + me / GPU_LANES * (ROW_TILES * 16);
     int64_t at[MM_OWN];
     GPU_UNROLL
     for (int32_t i = 0; i < MM_OWN; i++) {
-        const int64_t t = t0 + thread / 2 + 64 * i;
+        const int64_t t = t0 + me / 2 + 64 * i;
         at[i] = t < p->n ? t * p->x_stride : -1;
     }
     weight_rows r[ROW_TILES];
@@ -314,7 +314,7 @@ GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) 
         r[i].n = p->rows - r[i].row;
     }
     gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, p->n - t0, r, is_q4, thread, c);
+    multiply_some(tokens, p->x, at, p->n - t0, r, is_q4, me, c);
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES * 2; i++) {
         const int64_t row = first + i / 2 * 16 + gpu_tile_row(lane, i % 2 * 2);
@@ -346,30 +346,30 @@ GPU_KERNEL(matmul_q4, MM_THREADS)
 GPU_FN int64_t tile_listed_row(const GPU_GLOBAL(i32) *list, int64_t place) { return list ? gpu_load(list, place) : place; }
 
 /* Where the tokens begin that a thread copies. */
-GPU_FN void tile_tokens(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, mox_gpu_expert_tile tile, int32_t thread, GPU_PRIVATE(i64) *at)
+GPU_FN void tile_tokens(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, mox_gpu_expert_tile tile, int32_t me, GPU_PRIVATE(i64) *at)
 {
     GPU_UNROLL
     for (int32_t i = 0; i < MM_OWN; i++) {
-        const int64_t t = thread / 2 + 64 * i;
+        const int64_t t = me / 2 + 64 * i;
         at[i] = t < tile.n ? tile_listed_row(p->x_row, tile.place + t) / p->x_divisor * p->x_stride : -1;
     }
 }
 
 /* A wave has 16 rows of gate and the same 16 of up. */
 GPU_FN void gate_up_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, mox_gpu_mat gate, mox_gpu_mat up, GPU_SHARED(u16) *tokens,
-                          bool is_q4, mox_gpu_expert_tile tile, int64_t row0, int32_t thread)
+                          bool is_q4, mox_gpu_expert_tile tile, int64_t row0, int32_t me)
 {
-    const int32_t lane = thread % GPU_LANES;
-    const int64_t first = row0 + thread / GPU_LANES * 16;
+    const int32_t lane = me % GPU_LANES;
+    const int64_t first = row0 + me / GPU_LANES * 16;
     int64_t at[MM_OWN];
-    tile_tokens(p, tile, thread, at);
+    tile_tokens(p, tile, me, at);
     weight_rows r[ROW_TILES];
     r[0].m = gate;
     r[1].m = up;
     r[0].row = r[1].row = first;
     r[0].n = r[1].n = p->rows - first;
     gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, tile.n, r, is_q4, thread, c);
+    multiply_some(tokens, p->x, at, tile.n, r, is_q4, me, c);
     GPU_UNROLL
     for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
         const int64_t t = j / 4 * 16 + gpu_tile_col(lane, (j & 1) | (j & 2) * 2), place = tile.place + t;
@@ -427,12 +427,12 @@ GPU_KERNEL(gate_up_tiles_q4, MM_THREADS)
 }
 
 GPU_FN void down_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, GPU_SHARED(u16) *tokens, bool is_q4, mox_gpu_expert_tile tile,
-                       int64_t row0, int32_t thread)
+                       int64_t row0, int32_t me)
 {
-    const int32_t lane = thread % GPU_LANES;
-    const int64_t first = row0 + thread / GPU_LANES * (ROW_TILES * 16);
+    const int32_t lane = me % GPU_LANES;
+    const int64_t first = row0 + me / GPU_LANES * (ROW_TILES * 16);
     int64_t at[MM_OWN];
-    tile_tokens(p, tile, thread, at);
+    tile_tokens(p, tile, me, at);
     weight_rows r[ROW_TILES];
     r[0].m = r[1].m = gpu_load(p->gate, tile.expert);
     r[0].row = first;
@@ -440,7 +440,7 @@ GPU_FN void down_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, GPU_SHARED(
     r[0].n = p->rows - r[0].row;
     r[1].n = p->rows - r[1].row;
     gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, tile.n, r, is_q4, thread, c);
+    multiply_some(tokens, p->x, at, tile.n, r, is_q4, me, c);
     GPU_UNROLL
     for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
         const int64_t t = j / 4 * 16 + gpu_tile_col(lane, (j & 1) | (j & 2) * 2), place = tile.place + t;

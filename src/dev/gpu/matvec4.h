@@ -102,8 +102,8 @@ GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_
 /* y[0..1]: rows g and g + 8 of this wave's chunk, in the lanes of t = 0 (and 2). */
 GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(quad) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
 {
-    const int32_t g = lane / 4, t = lane % 4, half = t / 2;
-    const bool mine = g / 4 == half && g % 4 < 2;
+    const int32_t g = lane / 4, t = lane % 4, side = t / 2;
+    const bool mine = g / 4 == side && g % 4 < 2;
     float codes[2], biases[2];
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) codes[h] = biases[h] = 0.0f;
@@ -119,11 +119,11 @@ GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(quad) *plan
             gpu_mma(even, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b.w[0], b.w[1]);
             gpu_mma(odd, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b.w[2], b.w[3]);
         }
-        const float sum = gpu_shuffle(x.sum, 8 * (2 * i + half));
+        const float sum = gpu_shuffle(x.sum, 8 * (2 * i + side));
         GPU_UNROLL
         for (int32_t h = 0; h < 2; h++) {
-            codes[h] += four_number(tile->scales[h], 2 * i + half) * ((even[2 * h] + odd[2 * h]) + (even[2 * h + 1] + odd[2 * h + 1]));
-            biases[h] += four_number(tile->biases[h], 2 * i + half) * sum;
+            codes[h] += four_number(tile->scales[h], 2 * i + side) * ((even[2 * h] + odd[2 * h]) + (even[2 * h + 1] + odd[2 * h + 1]));
+            biases[h] += four_number(tile->biases[h], 2 * i + side) * sum;
         }
     }
     GPU_UNROLL
@@ -160,9 +160,9 @@ GPU_FN void four_finish(mox_gpu_mat w, mox_gpu_vec bias, GPU_GLOBAL(f32) *y, int
  * most FOUR_HELD), all of which are asked for before the first is used: more of them where there are few groups, fewer
  * where registers are what keeps groups apart. */
 GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row, int32_t held,
-                         GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t thread)
+                         GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t me)
 {
-    const int32_t lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t n_chunks = w.cols / FOUR_CHUNK;
     four_tile tile[FOUR_HELD];
     float sum[2], part[2];
@@ -191,7 +191,7 @@ GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) 
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread < 16) four_finish(w, bias, y, row, sums, thread);
+    if (me < 16) four_finish(w, bias, y, row, sums, me);
 }
 
 GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
@@ -208,7 +208,7 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
 {
     GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_TILES * FOUR_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
     four_tile tile[FOUR_TILES];
     float sum[2 * FOUR_TILES], part[2];
@@ -235,9 +235,9 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
     GPU_UNROLL
     for (int32_t i = 0; i < FOUR_TILES; i++) four_leave(sum + 2 * i, sums + i * FOUR_WAVES * 16, wave, lane);
     gpu_barrier();
-    if (thread < FOUR_TILES * 16)
-        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + thread / 16 * 16, sums + thread / 16 * FOUR_WAVES * 16,
-                    thread % 16);
+    if (me < FOUR_TILES * 16)
+        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + me / 16 * 16, sums + me / 16 * FOUR_WAVES * 16,
+                    me % 16);
 }
 
 GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
@@ -267,7 +267,7 @@ GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
 {
     GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
     const mox_gpu_mat gate = four_expert(p->gate, expert), up = four_expert(p->up, expert);
     const int64_t n_chunks = gate.cols / FOUR_CHUNK;
@@ -298,9 +298,9 @@ GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
     four_leave(sum_gate, sums, wave, lane);
     four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= gate.rows) return;
-    const float value = silu(four_join(sums, 0, FOUR_WAVES, thread)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, thread);
-    gpu_store(p->y, pair * gate.rows + row + thread, value);
+    if (me >= 16 || row + me >= gate.rows) return;
+    const float value = silu(four_join(sums, 0, FOUR_WAVES, me)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, me);
+    gpu_store(p->y, pair * gate.rows + row + me, value);
 }
 
 /* Adds what experts make of a token's rows.  Their chunks, of all experts one after the other, are dealt out to the
@@ -309,7 +309,7 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
 {
     GPU_SHARED_ARRAY(quad, planes, FOUR_COMBINE_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, t = gpu_group_y();
     const int64_t per = p->width / FOUR_CHUNK, n_jobs = p->k * per; /* fewer than 2^31 */
     four_tile tile[FOUR_HELD];
@@ -343,9 +343,9 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    const int64_t at = t * p->dim + row + thread;
-    if (thread >= 16 || row + thread >= p->dim) return;
-    float out = gpu_load(p->h, at) + four_join(sums, 0, FOUR_COMBINE_WAVES, thread);
+    const int64_t at = t * p->dim + row + me;
+    if (me >= 16 || row + me >= p->dim) return;
+    float out = gpu_load(p->h, at) + four_join(sums, 0, FOUR_COMBINE_WAVES, me);
     out += shared_part(p->mode, p->shared, at, p->gate, t * p->gate_stride);
     gpu_store(p->out, at, out);
 }

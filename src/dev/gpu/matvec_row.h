@@ -43,8 +43,8 @@ GPU_FN float row_number(row_unit u, int32_t kind, int32_t i)
 GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, ROW_THREADS / GPU_LANES);
-    const int32_t thread = gpu_thread(), kind = p->w.kind;
-    const int64_t r = gpu_group_x(), t = gpu_group_y(), first = (int64_t)thread * ROW_COLS;
+    const int32_t me = gpu_thread(), kind = p->w.kind;
+    const int64_t r = gpu_group_x(), t = gpu_group_y(), first = (int64_t)me * ROW_COLS;
     const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, r);
     row_unit u = row_load(p->w, r, least(first, p->w.cols - ROW_COLS));
     gpu_previous();
@@ -59,8 +59,8 @@ GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
             sum += row_number(u, kind, i + 4) * gpu_bits_f32(high.w[i]);
         }
     }
-    sum = group_sum(sum, scratch, thread, ROW_THREADS);
-    if (thread == 0) gpu_store(p->y, t * p->y_stride + r, sum + bias);
+    sum = group_sum(sum, scratch, me, ROW_THREADS);
+    if (me == 0) gpu_store(p->y, t * p->y_stride + r, sum + bias);
 }
 
 #endif

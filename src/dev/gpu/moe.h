@@ -12,15 +12,15 @@ GPU_KERNEL(moe_bucket, BUCKET_THREADS)
 {
     GPU_SHARED_ARRAY(i32, counts, MOX_GPU_ROUTER_EXPERTS);
     GPU_SHARED_ARRAY(i32, firsts, MOX_GPU_ROUTER_EXPERTS);
-    const int32_t thread = gpu_thread();
-    for (int64_t x = thread; x < p->n_experts; x += BUCKET_THREADS) {
+    const int32_t me = gpu_thread();
+    for (int64_t x = me; x < p->n_experts; x += BUCKET_THREADS) {
         int32_t count = 0;
         for (int64_t i = 0; i < p->n_pairs; i++)
             if (gpu_load(p->ids, i) == x) count++;
         gpu_store(counts, x, count);
     }
     gpu_barrier();
-    if (thread == 0) {
+    if (me == 0) {
         int32_t first = 0;
         for (int64_t x = 0; x < p->n_experts; x++) {
             gpu_store(firsts, x, first);
@@ -30,7 +30,7 @@ GPU_KERNEL(moe_bucket, BUCKET_THREADS)
         gpu_store(p->offsets, p->n_experts, (int64_t)first);
     }
     gpu_barrier();
-    for (int64_t x = thread; x < p->n_experts; x += BUCKET_THREADS) {
+    for (int64_t x = me; x < p->n_experts; x += BUCKET_THREADS) {
         int64_t at = gpu_load(firsts, x);
         for (int64_t i = 0; i < p->n_pairs; i++)
             if (gpu_load(p->ids, i) == x) gpu_store(p->pairs, at++, (int32_t)i);

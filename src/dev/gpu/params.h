@@ -442,12 +442,12 @@ typedef struct mox_gpu_moe_combine {
 
 enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 64 };
 
-/* half[t, i] = f16(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
+/* f16[t, i] = rounded(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
  * is a multiple of MOX_GPU_TILE_COLS.  So many columns at a time are in an order that is the kernels'
  * own.  Grid n. */
 typedef struct mox_gpu_half_rows {
     const GPU_GLOBAL(f32) *x;
-    GPU_GLOBAL(u16) *half; /* at a multiple of 16 bytes, as quads are read from it */
+    GPU_GLOBAL(u16) *f16; /* at a multiple of 16 bytes, as quads are read from it */
     GPU_GLOBAL(f32) *scale;
     int64_t cols, x_stride, half_stride;
 } mox_gpu_half_rows;

@@ -54,8 +54,8 @@ GPU_KERNEL(matmul_f32, PRODUCT_THREADS)
 {
     GPU_SHARED_ARRAY(f32, xs, PRODUCT_NUMBERS); /* [column, token] */
     GPU_SHARED_ARRAY(f32, ws, PRODUCT_NUMBERS); /* [column, row] */
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, unit = thread / GPU_LANES * UNIT;
-    const int32_t quarter = thread / 64, token = thread / 8 % 8 * 4, row = thread % 8 * 4;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, unit = me / GPU_LANES * UNIT;
+    const int32_t quarter = me / 64, token = me / 8 % 8 * 4, row = me % 8 * 4;
     const int64_t token0 = gpu_group_x() * PRODUCT_TILE, row0 = gpu_group_y() * PRODUCT_TILE;
     float sum[16];
     GPU_UNROLL
@@ -73,12 +73,12 @@ GPU_KERNEL(matmul_f32, PRODUCT_THREADS)
         product_add(xs + quarter * PRODUCT_QUARTER * PRODUCT_TILE, ws + quarter * PRODUCT_QUARTER * PRODUCT_TILE, token, row, sum);
     }
     gpu_barrier();
-    GPU_SHARED(f32) *half = quarter < 2 ? xs : ws; /* two quarters fit each: [quarter, token, row] */
+    GPU_SHARED(f32) *side = quarter < 2 ? xs : ws; /* two quarters fit each: [quarter, token, row] */
     GPU_UNROLL
     for (int32_t i = 0; i < 16; i++)
-        gpu_store(half, quarter % 2 * (PRODUCT_TILE * PRODUCT_TILE) + (token + i / 4) * PRODUCT_TILE + row + i % 4, sum[i]);
+        gpu_store(side, quarter % 2 * (PRODUCT_TILE * PRODUCT_TILE) + (token + i / 4) * PRODUCT_TILE + row + i % 4, sum[i]);
     gpu_barrier();
-    for (int32_t i = thread; i < PRODUCT_TILE * PRODUCT_TILE; i += PRODUCT_THREADS) {
+    for (int32_t i = me; i < PRODUCT_TILE * PRODUCT_TILE; i += PRODUCT_THREADS) {
         const int64_t t = token0 + i / PRODUCT_TILE, r = row0 + i % PRODUCT_TILE;
         if (t >= p->n || r >= p->rows) continue;
         const float all = gpu_load(xs, i) + gpu_load(xs, PRODUCT_TILE * PRODUCT_TILE + i) + gpu_load(ws, i) +

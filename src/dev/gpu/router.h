@@ -60,41 +60,41 @@ GPU_KERNEL(router_topk, ROUTER_THREADS)
     GPU_SHARED_ARRAY(f32, values, MOX_GPU_ROUTER_EXPERTS);
     GPU_SHARED_ARRAY(f32, chosen, MOX_GPU_ROUTER_EXPERTS); /* weights by rank */
     GPU_SHARED_ARRAY(f32, scratch, ROUTER_THREADS / GPU_LANES);
-    const int32_t thread = gpu_thread(), n = (int32_t)p->n_experts;
+    const int32_t me = gpu_thread(), n = (int32_t)p->n_experts;
     const int64_t t = gpu_group_x();
     float max = -GPU_INFINITY, finite = 0.0f, sum = 0.0f;
-    for (int32_t x = thread; x < n; x += ROUTER_THREADS) {
+    for (int32_t x = me; x < n; x += ROUTER_THREADS) {
         const float v = comparable(gpu_load(p->logits, t * p->n_experts + x));
         gpu_store(values, x, v);
         max = gpu_max(max, v);
         if (gpu_abs(v) < GPU_INFINITY) finite = 1.0f;
     }
-    max = group_max(max, scratch, thread, ROUTER_THREADS); /* its barriers order values, too */
-    if (group_max(finite, scratch, thread, ROUTER_THREADS) == 0.0f) { /* the whole group: no order to go by */
-        for (int64_t s = thread; s < p->k; s += ROUTER_THREADS) {
+    max = group_max(max, scratch, me, ROUTER_THREADS); /* its barriers order values, too */
+    if (group_max(finite, scratch, me, ROUTER_THREADS) == 0.0f) { /* the whole group: no order to go by */
+        for (int64_t s = me; s < p->k; s += ROUTER_THREADS) {
             gpu_store(p->ids, t * p->k + s, (int32_t)s);
             gpu_store(p->weights, t * p->k + s, 1.0f / (float)p->k);
         }
         return;
     }
     for (int32_t first = 0; first < n; first += ROUTER_THREADS / ROUTER_SHARE) {
-        const int32_t asked = first + thread / ROUTER_SHARE, x = asked < n ? asked : n - 1, lane = thread % GPU_LANES;
-        int32_t rank = rank_part(values, n, x, thread % ROUTER_SHARE);
+        const int32_t asked = first + me / ROUTER_SHARE, x = asked < n ? asked : n - 1, lane = me % GPU_LANES;
+        int32_t rank = rank_part(values, n, x, me % ROUTER_SHARE);
         GPU_UNROLL
         for (int32_t m = 1; m < ROUTER_SHARE; m *= 2) rank += gpu_shuffle_i32(rank, lane ^ m);
         const float weight = above(gpu_load(values, x), max);
-        if (asked >= n || thread % ROUTER_SHARE != 0) continue;
+        if (asked >= n || me % ROUTER_SHARE != 0) continue;
         sum += weight;
         if (rank >= p->k) continue;
         gpu_store(chosen, rank, weight);
         gpu_store(p->ids, t * p->k + rank, x);
     }
-    sum = group_sum(sum, scratch, thread, ROUTER_THREADS); /* its barriers order chosen, too */
+    sum = group_sum(sum, scratch, me, ROUTER_THREADS); /* its barriers order chosen, too */
     if (p->renormalize != 0) {
         sum = 0.0f;
         for (int64_t s = 0; s < p->k; s++) sum += gpu_load(chosen, s);
     }
-    for (int64_t s = thread; s < p->k; s += ROUTER_THREADS) gpu_store(p->weights, t * p->k + s, gpu_load(chosen, s) / sum);
+    for (int64_t s = me; s < p->k; s += ROUTER_THREADS) gpu_store(p->weights, t * p->k + s, gpu_load(chosen, s) / sum);
 }
 
 /* ---- sigmoid with groups ---- */

@@ -26,7 +26,7 @@ static halves halves_at(int64_t n, int64_t cols, void *room)
 static halves halve(mox_dev *d, const float *x, int64_t n, int64_t cols, int64_t x_stride, void *room)
 {
     const halves h = halves_at(n, cols, room);
-    MOX_GPU_LAUNCH(d, half_rows, n, 1, 1, .x = x, .half = h.x, .scale = h.scale, .cols = cols, .x_stride = x_stride,
+    MOX_GPU_LAUNCH(d, half_rows, n, 1, 1, .x = x, .f16 = h.x, .scale = h.scale, .cols = cols, .x_stride = x_stride,
                    .half_stride = h.stride);
     return h;
 }

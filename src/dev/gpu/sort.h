@@ -10,10 +10,10 @@
 enum { SORT_THREADS = 256 };
 
 /* Sum of counts below thread. */
-GPU_FN int32_t sum_before(const GPU_SHARED(i32) *counts, int32_t thread)
+GPU_FN int32_t sum_before(const GPU_SHARED(i32) *counts, int32_t me)
 {
     int32_t sum = 0;
-    for (int32_t i = 0; i < thread; i++) sum += gpu_load(counts, i);
+    for (int32_t i = 0; i < me; i++) sum += gpu_load(counts, i);
     return sum;
 }
 
@@ -21,24 +21,24 @@ GPU_KERNEL(moe_sort, SORT_THREADS)
 {
     GPU_SHARED_ARRAY(i32, smaller, SORT_THREADS);
     GPU_SHARED_ARRAY(i32, equal, SORT_THREADS);
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const int64_t expert = gpu_group_x(), piece = (p->n_pairs + SORT_THREADS - 1) / SORT_THREADS;
-    const int64_t first = thread * piece, last = least(p->n_pairs, first + piece);
+    const int64_t first = me * piece, last = least(p->n_pairs, first + piece);
     int32_t n_smaller = 0, n_equal = 0;
     for (int64_t i = first; i < last; i++) {
         const int32_t id = gpu_load(p->ids, i);
         if (id < expert) n_smaller++;
         if (id == expert) n_equal++;
     }
-    gpu_store(smaller, thread, n_smaller);
-    gpu_store(equal, thread, n_equal);
+    gpu_store(smaller, me, n_smaller);
+    gpu_store(equal, me, n_equal);
     gpu_barrier();
     const int64_t begin = sum_before(smaller, SORT_THREADS);
-    int64_t at = begin + sum_before(equal, thread);
+    int64_t at = begin + sum_before(equal, me);
     for (int64_t i = first; i < last; i++)
         if (gpu_load(p->ids, i) == expert) gpu_store(p->pairs, at++, (int32_t)i);
-    if (thread == 0) gpu_store(p->offsets, expert, begin);
-    if (thread == 0 && expert == p->n_experts - 1) gpu_store(p->offsets, p->n_experts, p->n_pairs);
+    if (me == 0) gpu_store(p->offsets, expert, begin);
+    if (me == 0 && expert == p->n_experts - 1) gpu_store(p->offsets, p->n_experts, p->n_pairs);
 }
 
 /* Tiles that experts from `first` on, in steps, need; all in front of `last`. */
@@ -51,14 +51,14 @@ GPU_FN int64_t tiles_of(const GPU_GLOBAL(i64) *offsets, int64_t expert)
 GPU_KERNEL(moe_tiles, SORT_THREADS)
 {
     GPU_SHARED_ARRAY(i32, counts, SORT_THREADS);
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const int64_t share = (p->n_experts + SORT_THREADS - 1) / SORT_THREADS;
-    const int64_t first = thread * share, last = least(p->n_experts, first + share);
+    const int64_t first = me * share, last = least(p->n_experts, first + share);
     int64_t count = 0;
     for (int64_t x = first; x < last; x++) count += tiles_of(p->offsets, x);
-    gpu_store(counts, thread, (int32_t)count);
+    gpu_store(counts, me, (int32_t)count);
     gpu_barrier();
-    int64_t at = sum_before(counts, thread);
+    int64_t at = sum_before(counts, me);
     for (int64_t x = first; x < last; x++) {
         const int64_t end = gpu_load(p->offsets, x + 1);
         for (int64_t place = gpu_load(p->offsets, x); place < end; place += MOX_GPU_TILE_TOKENS) {
@@ -71,7 +71,7 @@ GPU_KERNEL(moe_tiles, SORT_THREADS)
     }
     mox_gpu_expert_tile none;
     none.expert = none.place = none.n = 0;
-    for (int64_t i = sum_before(counts, SORT_THREADS) + thread; i < p->n_tiles; i += SORT_THREADS) gpu_store(p->tiles, i, none);
+    for (int64_t i = sum_before(counts, SORT_THREADS) + me; i < p->n_tiles; i += SORT_THREADS) gpu_store(p->tiles, i, none);
 }
 
 #endif

@@ -99,12 +99,12 @@ GPU_FN void split_values(GPU_PRIVATE(split_state) *st, const GPU_GLOBAL(u16) *va
 
 /* All of a head: sums over waves in `joined` [waves, v_dim], and for every thread the maximum and the denominator. */
 GPU_FN void split_join(const GPU_PRIVATE(split_state) *st, int32_t h, GPU_SHARED(f32) *joined, GPU_SHARED(f32) *scratch, int32_t part,
-                       int32_t thread, GPU_PRIVATE(f32) *max, GPU_PRIVATE(f32) *denom)
+                       int32_t me, GPU_PRIVATE(f32) *max, GPU_PRIVATE(f32) *denom)
 {
-    const int32_t at = thread / GPU_LANES * part * GPU_LANES + thread % GPU_LANES * part;
-    *max = group_max(st->max[h], scratch, thread, SPLIT_THREADS);
+    const int32_t at = me / GPU_LANES * part * GPU_LANES + me % GPU_LANES * part;
+    *max = group_max(st->max[h], scratch, me, SPLIT_THREADS);
     const float shrink = weight_of(st->max[h], *max);
-    *denom = group_sum(st->denom[h] * shrink, scratch, thread, SPLIT_THREADS); /* its barriers are behind who read the last head's */
+    *denom = group_sum(st->denom[h] * shrink, scratch, me, SPLIT_THREADS); /* its barriers are behind who read the last head's */
     GPU_UNROLL
     for (int32_t e = 0; e < SPLIT_PART; e++)
         if (e < part) gpu_store(joined, at + e, st->sum[h * SPLIT_PART + e] * shrink);
@@ -129,9 +129,9 @@ typedef struct split_room {
 } split_room;
 
 GPU_FN void split_group(const GPU_CONSTANT(mox_gpu_attention) *p, split_room room, int32_t dim, int64_t x, int64_t i_span, int64_t piece,
-                        int32_t thread)
+                        int32_t me)
 {
-    const int32_t lane = thread % GPU_LANES, first_key = thread / GPU_LANES * GPU_LANES, part = dim / GPU_LANES;
+    const int32_t lane = me % GPU_LANES, first_key = me / GPU_LANES * GPU_LANES, part = dim / GPU_LANES;
     const int64_t per_kv = p->heads / p->kv_heads, blocks = (per_kv + SPLIT_HEADS - 1) / SPLIT_HEADS;
     const int64_t kv_head = x / blocks, head0 = kv_head * per_kv + x % blocks * SPLIT_HEADS;
     const int64_t n_heads = least(SPLIT_HEADS, (kv_head + 1) * per_kv - head0);
@@ -141,7 +141,7 @@ GPU_FN void split_group(const GPU_CONSTANT(mox_gpu_attention) *p, split_room roo
     if (piece >= keys.n_pieces) return; /* the whole group */
     const int64_t first = keys.first + piece * keys.piece_len, last = least(keys.last, first + keys.piece_len);
     const mox_gpu_cache k = p->k, v = p->v;
-    for (int32_t i = thread; i < SPLIT_HEADS * dim; i += SPLIT_THREADS) {
+    for (int32_t i = me; i < SPLIT_HEADS * dim; i += SPLIT_THREADS) {
         const int64_t at = s.row0 * p->q_stride + (head0 + i / dim) * p->q_head_stride + i % dim;
         gpu_store(room.queries, i, i / dim < n_heads ? p->scale * gpu_load(p->q, at) : 0.0f);
     }
@@ -156,16 +156,16 @@ GPU_FN void split_group(const GPU_CONSTANT(mox_gpu_attention) *p, split_room roo
     gpu_barrier();
     for (int64_t tile = first; tile < last; tile += SPLIT_THREADS) {
         float score[SPLIT_HEADS];
-        const bool there = tile + thread < last;
-        const int64_t j = there ? tile + thread : tile;
+        const bool there = tile + me < last;
+        const int64_t j = there ? tile + me : tile;
         split_scores(GPU_CAST(u16, k.data) + cache_offset(k, s.pages, j, kv_head), room.queries, dim, score);
         GPU_UNROLL
         for (int32_t h = 0; h < SPLIT_HEADS; h++) score[h] = there ? score[h] : -GPU_INFINITY;
         split_weigh(&st, score, part);
         gpu_barrier(); /* who read the last step's */
         GPU_UNROLL
-        for (int32_t h = 0; h < SPLIT_HEADS; h++) gpu_store(room.weights, thread * SPLIT_HEADS + h, score[h]);
-        gpu_store(room.places, thread, cache_offset(v, s.pages, j, kv_head));
+        for (int32_t h = 0; h < SPLIT_HEADS; h++) gpu_store(room.weights, me * SPLIT_HEADS + h, score[h]);
+        gpu_store(room.places, me, cache_offset(v, s.pages, j, kv_head));
         gpu_barrier();
         split_values(&st, GPU_CAST(u16, v.data), room.weights + first_key * SPLIT_HEADS, room.places + first_key, part, lane);
     }
@@ -173,19 +173,19 @@ GPU_FN void split_group(const GPU_CONSTANT(mox_gpu_attention) *p, split_room roo
     for (int32_t h = 0; h < SPLIT_HEADS; h++) {
         float max, denom;
         if (h >= n_heads) continue; /* the whole group */
-        split_join(&st, h, room.joined, room.scratch, part, thread, &max, &denom);
+        split_join(&st, h, room.joined, room.scratch, part, me, &max, &denom);
         const int64_t head = head0 + h;
         if (keys.n_pieces > 1) {
             GPU_GLOBAL(f32) *to = p->parts + part_at(p, i_span, head, piece);
-            if (thread == 0) {
+            if (me == 0) {
                 gpu_store(to, 0, max);
                 gpu_store(to, 1, denom);
             }
-            for (int32_t d = thread; d < dim; d += SPLIT_THREADS) gpu_store(to, 2 + d, over_waves(room.joined, dim, d));
+            for (int32_t d = me; d < dim; d += SPLIT_THREADS) gpu_store(to, 2 + d, over_waves(room.joined, dim, d));
         } else {
             const float sink = sink_of(p, head), top = gpu_max(max, sink), shrink = weight_of(max, top);
             const float all = denom * shrink + weight_of(sink, top);
-            for (int32_t d = thread; d < dim; d += SPLIT_THREADS)
+            for (int32_t d = me; d < dim; d += SPLIT_THREADS)
                 gpu_store(p->out, out_at(p, s.row0, head) + d, all == 0.0f ? 0.0f : over_waves(room.joined, dim, d) * shrink / all);
         }
     }
@@ -229,7 +229,7 @@ GPU_KERNEL(attention_join, SPLIT_THREADS)
 {
     GPU_SHARED_ARRAY(f32, weights, MOX_GPU_JOIN_PIECES);
     GPU_SHARED_ARRAY(f32, scratch, SPLIT_WAVES);
-    const int32_t thread = gpu_thread();
+    const int32_t me = gpu_thread();
     const int64_t head = gpu_group_x(), i_span = gpu_group_y(), size = p->v_dim + 2;
     const mox_gpu_span s = gpu_load(p->spans, i_span);
     if (s.n != 1) return; /* the whole group */
@@ -238,15 +238,15 @@ GPU_KERNEL(attention_join, SPLIT_THREADS)
     const GPU_GLOBAL(f32) *parts = p->parts + part_at(p, i_span, head, 0);
     const float sink = sink_of(p, head);
     float max = sink, denom = 0.0f;
-    for (int64_t i = thread; i < n; i += SPLIT_THREADS) max = gpu_max(max, gpu_load(parts, i * size));
-    max = group_max(max, scratch, thread, SPLIT_THREADS);
-    for (int64_t i = thread; i < n; i += SPLIT_THREADS) {
+    for (int64_t i = me; i < n; i += SPLIT_THREADS) max = gpu_max(max, gpu_load(parts, i * size));
+    max = group_max(max, scratch, me, SPLIT_THREADS);
+    for (int64_t i = me; i < n; i += SPLIT_THREADS) {
         const float weight = weight_of(gpu_load(parts, i * size), max);
         gpu_store(weights, i, weight);
         denom += weight * gpu_load(parts, i * size + 1);
     }
-    denom = group_sum(denom, scratch, thread, SPLIT_THREADS) + weight_of(sink, max); /* its barriers order weights, too */
-    for (int64_t d = thread; d < p->v_dim; d += SPLIT_THREADS) {
+    denom = group_sum(denom, scratch, me, SPLIT_THREADS) + weight_of(sink, max); /* its barriers order weights, too */
+    for (int64_t d = me; d < p->v_dim; d += SPLIT_THREADS) {
         float sum = 0.0f;
         for (int64_t i0 = 0; i0 < n; i0 += SPLIT_AHEAD) {
             float v[SPLIT_AHEAD];

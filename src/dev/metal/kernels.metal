@@ -1,0 +1,1 @@
+#include "dev/gpu/kernels.h"
