@@ -68,12 +68,16 @@ MOX_API void mox_model_get_residency(const mox_model *m, mox_weight_residency *o
 /* What a context computes with.  Names live as long as the program. */
 typedef struct mox_kernels {
     const char *device;    /* "cpu", "cuda", "emu" */
+    int32_t n_devices;     /* that the layers are spread over */
     const char *isa;       /* the kernel level; of a GPU, what it is */
     const char *precision; /* of activations: "default", "exact", "fast" */
     const char *kv_type;   /* of the attention cache: "f32", "f16", "q8" */
     int32_t n_threads;
 } mox_kernels;
 MOX_API void mox_context_get_kernels(const mox_context *c, mox_kernels *out);
+/* Whether there is such a device as mox_context_opts.device names; MOX_E_DEVICE says why not: no plug-in for
+ * it, no driver or an old one, no GPU.  It may still have too little memory. */
+MOX_API mox_status mox_device_find(const char *device, mox_err *err);
 
 /* Kernel levels of this build, lowest first; mox_context_opts.isa takes a name. */
 MOX_API int mox_isa_count(void);

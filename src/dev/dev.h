@@ -142,6 +142,10 @@ typedef struct mox_dev_apart {
     /* Before the operations of a batch, which name its spans by their addresses; replaces tokens
      * and pos by addresses of the device. */
     void (*begin)(mox_dev *d, mox_batch *b);
+    /* Bytes that could still be allocated. */
+    int64_t (*room)(mox_dev *d);
+    /* Copies from another device of the same kind, in the order of the calls of both. */
+    void (*bring)(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes);
 } mox_dev_apart;
 
 typedef struct mox_dev_ops {
@@ -172,8 +176,9 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
                             bool deterministic, mox_err *err);
 /* An emulated GPU with so much memory (dev/emu). */
 mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err);
-/* The first NVIDIA GPU, through the plug-in (dev/cuda). */
-mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err);
+/* An NVIDIA GPU, counted from 0, through the plug-in (dev/cuda); and how many there are. */
+mox_status mox_dev_cuda_open(mox_dev **out, int number, mox_err *err);
+mox_status mox_dev_cuda_count(int *n, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

@@ -159,10 +159,11 @@ static mox_status read_page(const mox_state_file *f, int64_t i, mox_context *c, 
         size_t bytes;
         void *part = mox_page_part(c, page, j, &bytes);
         if (bytes == 0) continue;
-        void *window = mox_window_open(c, part, buffer);
+        const mox_section *on = mox_context_section_of(c, j / 2);
+        void *window = mox_window_open(on, part, buffer);
         MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
         (void)XXH3_64bits_update(&sum, window, bytes);
-        mox_window_close(c, part, bytes, buffer);
+        mox_window_close(on, part, bytes, buffer);
         at += (int64_t)bytes;
     }
     return check_sum(f, i, XXH3_64bits_digest(&sum), err);
@@ -170,11 +171,20 @@ static mox_status read_page(const mox_state_file *f, int64_t i, mox_context *c, 
 
 static mox_status read_state(const mox_state_file *f, int64_t i, mox_context *c, int32_t state, void *buffer, mox_err *err)
 {
-    const size_t bytes = mox_state_bytes(c);
-    void *window = mox_window_open(c, mox_state_at(c, state), buffer);
-    MOX_TRY(mox_file_read_at(&f->file, f->states_at + i * (int64_t)bytes, window, bytes, err));
-    mox_window_close(c, mox_state_at(c, state), bytes, buffer);
-    return check_sum(f, f->n_pages + i, XXH3_64bits(window, bytes), err);
+    int64_t at = f->states_at + i * (int64_t)mox_state_bytes(c);
+    XXH3_state_t sum;
+    (void)XXH3_64bits_reset(&sum);
+    for (int j = 0; j < c->n_sections; j++) {
+        size_t bytes;
+        float *piece = mox_state_piece(&c->sections[j], mox_state_saved(c, state), &bytes);
+        if (bytes == 0) continue;
+        void *window = mox_window_open(&c->sections[j], piece, buffer);
+        MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
+        (void)XXH3_64bits_update(&sum, window, bytes);
+        mox_window_close(&c->sections[j], piece, bytes, buffer);
+        at += (int64_t)bytes;
+    }
+    return check_sum(f, f->n_pages + i, XXH3_64bits_digest(&sum), err);
 }
 
 mox_status mox_state_file_read_page(const mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err)

@@ -112,8 +112,11 @@ class Usage(Case):
     def test_no_gpu(self):
         if os.path.exists("/dev/nvidiactl"):
             self.skipTest("this machine has one")
-        done = moxie("run", "-m", DEMO, "--device", "cuda", "--raw", "-p", "x")
-        self.says(done, 4, "NVIDIA")
+        words = ["run", "-m", DEMO, "--raw", "--temp", "0", "-n", "4", "-q", "-p", "x"]
+        done = moxie(*words, "--device", "cuda")  # one line that says so, and the processor computes
+        self.assertEqual((done.returncode, done.stdout), (0, self.good(moxie(*words))))
+        self.assertIn(b"NVIDIA", done.stderr)
+        self.assertIn(b"; the cpu computes\n", done.stderr)
         self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
 
     def test_environment_stands_behind_flags(self):

@@ -115,10 +115,22 @@ static void say_scalar(const mox_cli_options *o)
     said = true;
 }
 
+/* The device that was asked for; where there is none, the cpu computes and one line says why. */
+static const char *find_device(const mox_cli_options *o)
+{
+    static bool said;
+    mox_err err;
+    const char *device = o->v[OPT_DEVICE].text;
+    if (mox_device_find(device, &err) != MOX_E_DEVICE) return device;
+    if (!said) mox_cli_say("%s; the cpu computes", err.msg);
+    said = true;
+    return "cpu";
+}
+
 bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
-    const char *device = o->v[OPT_DEVICE].text;
-    if (strcmp(device, "cpu") != 0 && strcmp(device, "emu") != 0 && strcmp(device, "cuda") != 0) {
+    const char *device = find_device(o);
+    if (strncmp(device, "metal", 5) == 0) {
         mox_cli_say("--device %s: this build has only the cpu, NVIDIA GPUs (cuda) and an emulated one (emu)", device);
         return false;
     }

@@ -45,6 +45,7 @@ typedef struct mox_cuda {
     mox_cuda_driver driver;
     CUcontext context;
     CUstream stream;
+    CUevent reached; /* a place in the stream that another device waits for */
     CUmodule module;
     CUfunction kernels[MOX_GPU_KERNEL_COUNT];
     char model[96];
