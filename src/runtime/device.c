@@ -159,7 +159,7 @@ static mox_status open_enough(mox_context *c, const wanted *w, int n, const mox_
         const mox_dev *d = c->sections[c->n_sections - 1].dev;
         room[c->n_sections - 1] = d->apart->room(c->sections[c->n_sections - 1].dev);
         if (w->numbered && c->n_sections < n) continue;
-        share = mox_divide(load, room, c->n_sections, ends);
+        MOX_TRY(mox_divide(load, room, c->n_sections, ends, &share, err));
         if (share <= 1) break;
     }
     for (int i = 0; i < c->n_sections; i++) {

@@ -1,11 +1,11 @@
 /* runtime/divide.h -- which layers go to which of several devices.
  *
  * Layers stay in their order, every device gets at least one, and the devices are filled as evenly as that
- * allows: what decides is the largest share of a device's memory that is taken.  Pure arithmetic. */
+ * allows: what decides is the largest share of a device's memory that is taken. */
 #ifndef MOX_RUNTIME_DIVIDE_H
 #define MOX_RUNTIME_DIVIDE_H
 
-#include <stdint.h>
+#include "base/err.h"
 
 typedef struct mox_load {
     const int64_t *layers; /* [n_layers], bytes */
@@ -15,7 +15,7 @@ typedef struct mox_load {
 } mox_load;
 
 /* Device i gets the layers before ends[i] that are not those of the devices before it; n <= n_layers.
- * Returns the largest of bytes / room: above 1 it does not fit. */
-double mox_divide(const mox_load *load, const int64_t *room, int n, int32_t *ends);
+ * share: the largest of bytes / room; above 1 it does not fit. */
+mox_status mox_divide(const mox_load *load, const int64_t *room, int n, int32_t *ends, double *share, mox_err *err);
 
 #endif
