@@ -25,7 +25,8 @@ static mox_status reserve(mox_context *c, const mox_section *p, void *out, int64
     else if (!d) memory = mox_alloc_array((size_t)n, size);
     else if (d->memory.alloc(d, bytes, &memory, NULL) != MOX_OK) memory = NULL;
     if (!memory && d && d->apart)
-        return mox_fail(err, MOX_E_FULL, "%s: %.1f GB do not fit device %s; ask for less context", what, (double)bytes / 1e9, d->name);
+        return mox_fail(err, MOX_E_FULL, "%s takes %lld MiB, and device %s has %lld MiB free; ask for less context", what,
+                        (long long)mox_ceil_div(bytes, 1 << 20), d->name, (long long)(d->apart->room(d) >> 20));
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;

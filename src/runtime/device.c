@@ -245,8 +245,9 @@ static mox_status bring_weights(const mox_context *c, mox_section *p, mox_err *e
 {
     MOX_TRY(list_places(c, p, err));
     if (p->dev->memory.alloc(p->dev, p->weight_bytes, &p->weights, NULL) != MOX_OK)
-        return mox_fail(err, MOX_E_FULL, "%s: the weights need %.1f GB on device %s, and do not fit beside %.1f GB of context",
-                        c->model->config.path, (double)p->weight_bytes / 1e9, p->dev->name, (double)c->bytes / 1e9);
+        return mox_fail(err, MOX_E_FULL, "%s: the weights take %lld MiB, and device %s has %lld MiB free beside the context",
+                        c->model->config.path, (long long)mox_ceil_div(p->weight_bytes, 1 << 20), p->dev->name,
+                        (long long)(p->dev->apart->room(p->dev) >> 20));
     uint8_t *at = p->weights;
     for (int64_t i = 0; i < p->residency.n_places; i++) {
         mox_place *place = &p->places[i];
