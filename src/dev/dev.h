@@ -69,6 +69,29 @@ typedef struct mox_moe_ffn_args {
     void *acts;                                /* mox_matmul_scratch(n * k, the larger of dim and width) */
 } mox_moe_ffn_args;
 
+/* ---- sequences of operations ---- */
+
+/* Products with the same rows x, each with its own y. */
+enum { MOX_PROJECT_MOST = 3 };
+typedef struct mox_project_args {
+    mox_matmul_args product[MOX_PROJECT_MOST];
+    int64_t n;
+} mox_project_args;
+
+/* Between the products of grouped-query attention and attention itself: both norms, both rotations, then
+ * both appends.  The sources of the appends are free afterwards. */
+typedef struct mox_gqa_heads_args {
+    mox_rms_norm_args q_norm, k_norm; /* in place */
+    mox_rope_args q_rope, k_rope;     /* of what was normed */
+    mox_kv_append_args k_append, v_append;
+} mox_gqa_heads_args;
+
+/* moe_ffn, then moe_combine of its rows, which need not be written. */
+typedef struct mox_moe_finish_args {
+    mox_moe_ffn_args ffn;
+    mox_moe_combine_args combine;
+} mox_moe_finish_args;
+
 /* ---- the table ---- */
 
 /* X(slot, argument struct): operations of the catalogue that every device has ... */
@@ -107,6 +130,12 @@ typedef struct mox_moe_ffn_args {
     X(residual_norm, mox_residual_norm_args)                                     \
     X(gdn_chunk, mox_gdn_args)                                                   \
     X(mla_expanded, mox_mla_expanded_args)
+
+/* Sequences of the above: a device may do at once what dev/compose.c does one after the other. */
+#define MOX_DEV_SEQUENCES(X)                                                     \
+    X(project, mox_project_args)                                                 \
+    X(gqa_heads, mox_gqa_heads_args)                                             \
+    X(moe_finish, mox_moe_finish_args)
 
 typedef struct mox_dev mox_dev;
 
@@ -152,6 +181,7 @@ typedef struct mox_dev_ops {
 #define MOX_DEV_SLOT(op, args) mox_status (*op)(mox_dev * d, const args *a, mox_err *err);
     MOX_DEV_REQUIRED(MOX_DEV_SLOT)
     MOX_DEV_OPTIONAL(MOX_DEV_SLOT)
+    MOX_DEV_SEQUENCES(MOX_DEV_SLOT)
 #undef MOX_DEV_SLOT
 } mox_dev_ops;
 
@@ -168,16 +198,21 @@ struct mox_dev {
 void mox_dev_complete(mox_dev *d);
 void mox_dev_close(mox_dev **d); /* NULL-safe */
 
+/* Sequences, one operation after the other. */
+mox_status mox_dev_project(mox_dev *d, const mox_project_args *a, mox_err *err);
+mox_status mox_dev_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *err);
+mox_status mox_dev_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err);
 /* mla_expanded in the folded form: mla_q_absorb, mla_attention, mla_out. */
 mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_err *err);
 
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
                             bool deterministic, mox_err *err);
-/* An emulated GPU with so much memory (dev/emu). */
-mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err);
-/* An NVIDIA GPU, counted from 0, through the plug-in (dev/cuda); and how many there are. */
-mox_status mox_dev_cuda_open(mox_dev **out, int number, mox_err *err);
+/* GPUs; with halves, products and attention of many tokens take operands in f16, and add up in f32.
+ * An emulated one with so much memory (dev/emu), */
+mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, bool halves, mox_err *err);
+/*   and an NVIDIA GPU, counted from 0, through the plug-in (dev/cuda); and how many of them there are. */
+mox_status mox_dev_cuda_open(mox_dev **out, int number, bool halves, mox_err *err);
 mox_status mox_dev_cuda_count(int *n, mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);

@@ -143,7 +143,9 @@ static mox_status open_next(mox_context *c, const wanted *w, mox_err *err)
 {
     const int number = w->numbered ? w->numbers[c->n_sections] : c->n_sections;
     mox_dev **out = &c->sections[c->n_sections].dev;
-    MOX_TRY(w->is_emu ? mox_dev_emu_open(out, emu_bytes, err) : mox_dev_cuda_open(out, number, err));
+    /* A deterministic token has the same bytes alone and among many. */
+    const bool halves = c->precision != MOX_PRECISION_EXACT && !c->deterministic;
+    MOX_TRY(w->is_emu ? mox_dev_emu_open(out, emu_bytes, halves, err) : mox_dev_cuda_open(out, number, halves, err));
     c->n_sections++;
     return MOX_OK;
 }

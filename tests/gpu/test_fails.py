@@ -85,7 +85,7 @@ class Fails(unittest.TestCase):
         def devices(fake, device="cuda"):
             done = moxie("bench", "-m", DEMO, "-p", "0", "-n", "1", "-d", "0", "-r", "1", "-o", "json", "-q", "--device", device, fake=fake)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            return json.loads(done.stdout)["kernels"]["devices"]
+            return json.loads(done.stdout)["devices"]
         self.assertEqual(devices("gpus=3"), 1)
         self.assertEqual(devices("gpus=3 memory=30"), 2)
         self.assertEqual(devices("gpus=3", "cuda:2,0"), 2)

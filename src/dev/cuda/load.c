@@ -61,12 +61,12 @@ mox_status mox_cuda_open(mox_gpu_backend **out, const char *path, int device, mo
     return plugin->open(out, device, err);
 }
 
-mox_status mox_dev_cuda_open(mox_dev **out, int number, mox_err *err)
+mox_status mox_dev_cuda_open(mox_dev **out, int number, bool halves, mox_err *err)
 {
     *out = NULL;
     mox_gpu_backend *backend;
     MOX_TRY(mox_cuda_open(&backend, NULL, number, err));
-    return mox_dev_gpu_open(out, backend, err);
+    return mox_dev_gpu_open(out, backend, halves, err);
 }
 
 mox_status mox_dev_cuda_count(int *n, mox_err *err)

@@ -147,13 +147,14 @@ static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert 
     mox_gpu_mat *mats = mox_alloc_array(3 * (size_t)n, sizeof *mats);
     mox_status status = mats ? gpu_alloc(d, bytes, &x->memory, err) : mox_fail_memory(err, (size_t)bytes, "a table of experts");
     if (status == MOX_OK) {
-        x->is_four = true;
+        x->is_q4 = true;
         for (int64_t i = 0; i < n; i++) {
             mats[i] = mox_gpu_mat_of(&e[i].gate);
             mats[n + i] = mox_gpu_mat_of(&e[i].up);
             mats[2 * n + i] = mox_gpu_mat_of(&e[i].down);
-            for (int64_t m = i; m < 3 * n; m += n) x->is_four = x->is_four && mox_gpu_mat_is_four(&mats[m]);
+            for (int64_t m = i; m < 3 * n; m += n) x->is_q4 = x->is_q4 && mox_gpu_mat_is_q4(&mats[m]);
         }
+        x->is_four = mox_gpu_stack_of(mats, n, &x->gate) && mox_gpu_stack_of(mats + n, n, &x->up) && mox_gpu_stack_of(mats + 2 * n, n, &x->down);
         gpu_upload(d, x->memory, mats, bytes);
         x->n = n;
         x->width = e[0].gate.rows;
@@ -210,6 +211,7 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     g->in_step = b->n == b->n_spans && backend->begin_step;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
+    g->halved_x = NULL;
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;
@@ -255,7 +257,7 @@ static void gpu_close(mox_dev *d)
     mox_free(g);
 }
 
-mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err)
+mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err)
 {
     static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin,
                                         .room = gpu_room, .bring = gpu_bring};
@@ -266,6 +268,7 @@ mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *er
         return mox_fail_memory(err, sizeof *g, "a GPU device");
     }
     g->backend = backend;
+    g->halves = halves;
     (void)pthread_mutex_init(&g->lock, NULL);
     mox_dev *d = &g->dev;
     d->name = backend->name;
