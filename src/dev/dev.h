@@ -15,6 +15,7 @@
 #ifndef MOX_DEV_DEV_H
 #define MOX_DEV_DEV_H
 
+#include "dev/upload.h"
 #include "ops/kern.h"
 
 /* ---- experts ---- */
@@ -171,6 +172,8 @@ typedef struct mox_dev_apart {
     /* Before the operations of a batch, which name its spans by their addresses; replaces tokens
      * and pos by addresses of the device. */
     void (*begin)(mox_dev *d, mox_batch *b);
+    /* Many uploads at once, before there are steps. */
+    void (*upload_all)(mox_dev *d, const mox_upload *pieces, int64_t n);
     /* Bytes that could still be allocated. */
     int64_t (*room)(mox_dev *d);
     /* Copies from another device of the same kind, in the order of the calls of both. */

@@ -267,6 +267,7 @@ void mox_context_destroy(mox_context **context)
     *context = NULL;
 }
 
+void mox_context_get_load(const mox_context *c, mox_context_load *out) { *out = c->load; }
 int64_t mox_context_n_ctx(const mox_context *c) { return c->n_ctx; }
 int64_t mox_context_bytes(const mox_context *c) { return c->bytes; }
 

@@ -85,6 +85,7 @@ struct mox_context {
     int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
     mox_expert_store experts;
+    mox_context_load load;
     float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */
 
     /* of the running step */

@@ -13,13 +13,14 @@
 #include "runtime/context.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/size.h"
 #include "runtime/divide.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, SMALL_BYTES = 8 << 20 }; /* the latter: tables of experts and arrays of a batch, on each device */
 
 /* Address space of an emulated GPU: what is not touched costs nothing. */
 static const int64_t emu_bytes = (int64_t)16 << 30;
@@ -120,7 +121,7 @@ static void weigh(const mox_context *c, const mox_context_sizes *sizes, int64_t 
 {
     const mox_model *m = c->model;
     const char *prefix = mox_bind_prefix(&m->tensors);
-    *out = (mox_load){.layers = layers, .n_layers = (int32_t)m->dims.n_layers, .each = sizes->step_bytes};
+    *out = (mox_load){.layers = layers, .n_layers = (int32_t)m->dims.n_layers, .each = sizes->step_bytes + SMALL_BYTES};
     int64_t width = 0;
     for (int64_t i = 0; i < m->tensors.n_tensors; i++) {
         const need n = need_of(m, prefix, i);
@@ -145,7 +146,9 @@ static mox_status open_next(mox_context *c, const wanted *w, mox_err *err)
     mox_dev **out = &c->sections[c->n_sections].dev;
     /* A deterministic token has the same bytes alone and among many. */
     const bool halves = c->precision != MOX_PRECISION_EXACT && !c->deterministic;
+    const double begun = mox_clock_now();
     MOX_TRY(w->is_emu ? mox_dev_emu_open(out, emu_bytes, halves, err) : mox_dev_cuda_open(out, number, halves, err));
+    c->load.open_s += mox_clock_now() - begun;
     c->n_sections++;
     return MOX_OK;
 }
@@ -250,15 +253,19 @@ static mox_status bring_weights(const mox_context *c, mox_section *p, mox_err *e
         return mox_fail(err, MOX_E_FULL, "%s: the weights take %lld MiB, and device %s has %lld MiB free beside the context",
                         c->model->config.path, (long long)mox_ceil_div(p->weight_bytes, 1 << 20), p->dev->name,
                         (long long)(p->dev->apart->room(p->dev) >> 20));
+    const int64_t n = p->residency.n_places;
+    mox_upload *pieces = mox_alloc_array((size_t)n, sizeof *pieces);
+    if (!pieces) return mox_fail_memory(err, (size_t)n * sizeof *pieces, "a list of weights");
     uint8_t *at = p->weights;
-    for (int64_t i = 0; i < p->residency.n_places; i++) {
-        mox_place *place = &p->places[i];
-        const uint8_t *from = p->residency.files[place->extent.file].map;
-        p->dev->memory.upload(p->dev, at, from + place->extent.offset, place->extent.bytes);
-        place->at = at;
-        at += aligned(place->extent.bytes);
+    for (int64_t i = 0; i < n; i++) {
+        const mox_extent *e = &p->places[i].extent;
+        pieces[i] = (mox_upload){.to = at, .from = (const uint8_t *)p->residency.files[e->file].map + e->offset, .bytes = e->bytes};
+        p->places[i].at = at;
+        at += aligned(e->bytes);
     }
-    return MOX_OK;
+    p->dev->apart->upload_all(p->dev, pieces, n);
+    mox_free(pieces);
+    return p->dev->memory.sync(p->dev, err);
 }
 
 static mox_status place_experts(const mox_context *c, mox_section *p, mox_err *err)
@@ -287,7 +294,10 @@ static mox_status fill_section(mox_context *c, mox_section *p, mox_err *err)
     mox_arena_init_at(&p->arena, p->activations, c->step_bytes);
     MOX_TRY(d->apart->reserve(d, c->n_batch, c->n_seqs, c->pages_per_seq, err));
     if (m->n_frequencies > 0) MOX_TRY(d->apart->know(d, m->frequencies, m->n_frequencies, err));
+    const double begun = mox_clock_now();
     MOX_TRY(bring_weights(c, p, err));
+    c->load.upload_s += mox_clock_now() - begun;
+    c->load.upload_bytes += p->weight_bytes;
     MOX_TRY(place_experts(c, p, err));
     return d->memory.sync(d, err);
 }

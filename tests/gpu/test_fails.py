@@ -62,9 +62,13 @@ class Fails(unittest.TestCase):
         self.one_line(run("arch=75"), 4, "7.5", "8.0")
 
     def test_no_memory(self):
-        """Of the first thing, of the weights, and at every single allocation."""
-        self.one_line(run("memory=1"), 4, "MiB free")
-        self.one_line(run("memory=24"), 4, "the weights take", "MiB free")
+        """With a little more of it each time, and at every single allocation."""
+        said = []
+        while (done := run(f"memory={1 + 3 * len(said)}")).returncode != 0:
+            self.one_line(done, 4, "MiB")
+            said.append(done.stderr)
+        self.assertRegex(said[0], r"has \d+ MiB free")
+        self.assertTrue(any("the weights take" in line for line in said), said)
         self.one_line(run("memory=5 gpus=4"), 4, "spread over 4 devices")
         n = 1
         while (done := run(f"alloc={n}")).returncode != 0:
@@ -82,14 +86,34 @@ class Fails(unittest.TestCase):
         self.one_line(run("gpus=2 sync=12", "cuda:0,1"), 1, "Fake GPU")
 
     def test_as_few_as_needed(self):
-        def devices(fake, device="cuda"):
-            done = moxie("bench", "-m", DEMO, "-p", "0", "-n", "1", "-d", "0", "-r", "1", "-o", "json", "-q", "--device", device, fake=fake)
+        def evaluate(fake, device="cuda"):  # the larger the cache, the more is to be divided
+            return moxie("eval", "-m", DEMO, "-f", __file__, "--json", "-q", "-c", "4096", "--kv-type", "f32", "--device", device, fake=fake)
+
+        def devices(*words):
+            done = evaluate(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            return json.loads(done.stdout)["devices"]
+            return json.loads(done.stdout)["kernels"]["devices"]
         self.assertEqual(devices("gpus=3"), 1)
-        self.assertEqual(devices("gpus=3 memory=30"), 2)
         self.assertEqual(devices("gpus=3", "cuda:2,0"), 2)
         self.assertEqual(devices("gpus=3", "cuda:0,0,0"), 3)
+        low, high = 1, 4096  # MiB that are too little for one, and enough
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if evaluate(f"memory={middle}").returncode == 0 else (middle, high)
+        self.assertEqual(devices(f"gpus=3 memory={low}"), 2)
+        self.assertEqual(devices(f"gpus=3 memory={high + 16}"), 1)
+
+    def test_bench(self):
+        """A device is held against its own copies, and says how its weights came to it."""
+        done = moxie("bench", "-m", DEMO, "-p", "0", "-n", "2", "-d", "0", "-r", "1", "-o", "json", "-q", "--device", "cuda")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        said = json.loads(done.stdout)
+        self.assertEqual((said["device"], said["instruction"], len(said["rows"])), ("cuda", "copy", 1))
+        self.assertGreater(said["rows"][0]["probe_gbytes_per_s"], 0)
+        self.assertEqual(said["rows"][0]["peak_gmac_per_s"], 0)
+        self.assertGreater(said["load"]["upload_bytes"], 5e6)
+        self.assertGreater(said["load"]["upload_s"], 0)
+        self.assertGreater(said["load"]["open_s"], 0)
 
     def test_server(self):
         """The request under way fails, and the server ends by itself, so that it can be started again."""

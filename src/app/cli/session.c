@@ -127,6 +127,8 @@ static const char *find_device(const mox_cli_options *o)
     return "cpu";
 }
 
+bool mox_cli_on_cpu(const mox_cli_options *o) { return strcmp(find_device(o), "cpu") == 0; }
+
 bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
     const char *device = find_device(o);

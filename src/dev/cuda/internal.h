@@ -84,4 +84,7 @@ void mox_cuda_end_step(mox_gpu_backend *b);
 /* Launches what was recorded so far; the rest of the step is launched as it comes. */
 void mox_cuda_flush(mox_cuda *c);
 
+/* upload.c */
+void mox_cuda_upload_all(mox_gpu_backend *b, const mox_upload *pieces, int64_t n);
+
 #endif

@@ -69,6 +69,13 @@ static mox_status gpu_sync(mox_dev *d, mox_err *err)
     return status;
 }
 
+static void gpu_upload_all(mox_dev *d, const mox_upload *pieces, int64_t n)
+{
+    mox_gpu_backend *b = enter(d);
+    if (b->upload_all) b->upload_all(b, pieces, n);
+    for (int64_t i = 0; i < n && !b->upload_all; i++) b->upload(b, pieces[i].to, pieces[i].from, pieces[i].bytes);
+    leave(d);
+}
 static int64_t gpu_room(mox_dev *d)
 {
     int64_t total, left;
@@ -260,7 +267,7 @@ static void gpu_close(mox_dev *d)
 mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err)
 {
     static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin,
-                                        .room = gpu_room, .bring = gpu_bring};
+                                        .upload_all = gpu_upload_all, .room = gpu_room, .bring = gpu_bring};
     *out = NULL;
     mox_dev_gpu *g = mox_alloc_array(1, sizeof *g);
     if (!g) {

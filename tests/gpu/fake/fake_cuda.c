@@ -29,10 +29,12 @@ typedef struct block {
 static block blocks[MOST_BLOCKS];
 static int n_blocks;
 static size_t used[MOST_GPUS];
-static long n_things; /* contexts, streams, events, modules, graphs, pinned memory */
-static long n_allocs, n_launches, n_syncs;
-static int stack[64], depth; /* GPUs of the contexts that are current */
-static CUresult lost;
+/* Weights are uploaded by several threads, each with a stack of contexts of its own; all else comes from one. */
+static _Atomic long n_things; /* contexts, streams, events, modules, graphs, pinned memory */
+static _Atomic long n_launches, n_syncs;
+static long n_allocs;
+static _Thread_local int stack[64], depth; /* GPUs of the contexts that are current */
+static _Atomic CUresult lost;
 
 static long setting(const char *name, long otherwise)
 {
