@@ -154,7 +154,9 @@ typedef struct mox_context_opts {
     bool deterministic;    /* a token's logits depend on the tokens before it and on nothing else: neither on
                             * what shares a step with it nor on how a prompt is cut; slower */
     mox_kv_type kv_type;   /* default: f32 when exact, else f16; q8: 8 bits in blocks of 32 with a scale */
-    const char *device;    /* "cpu", "cuda", "metal", or "emu": a GPU that the processor plays, for tests; NULL = cpu */
+    const char *device;    /* "cpu", "cuda", "metal", or "emu": a GPU that the processor plays, for tests; NULL = cpu.
+                            * "cuda" takes as few GPUs as the model fits on, "cuda:1" that one, "cuda:0,2" spreads
+                            * the layers over those; so does "emu:0,1" */
     const char *isa;       /* kernel level of the cpu by name; NULL = the best there is */
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
                             * are needed; 0 = they are used where the model has them */

@@ -68,12 +68,29 @@ MOX_API void mox_model_get_residency(const mox_model *m, mox_weight_residency *o
 /* What a context computes with.  Names live as long as the program. */
 typedef struct mox_kernels {
     const char *device;    /* "cpu", "cuda", "metal", "emu" */
+    int32_t n_devices;     /* that the layers are spread over */
     const char *isa;       /* the kernel level; of a GPU, what it is */
     const char *precision; /* of activations: "default", "exact", "fast" */
     const char *kv_type;   /* of the attention cache: "f32", "f16", "q8" */
     int32_t n_threads;
 } mox_kernels;
 MOX_API void mox_context_get_kernels(const mox_context *c, mox_kernels *out);
+/* What it took to bring a model to its devices; zeros where the processor computes. */
+typedef struct mox_context_load {
+    double open_s;        /* the driver: its contexts, and the kernels */
+    double upload_s;
+    int64_t upload_bytes; /* weights */
+} mox_context_load;
+MOX_API void mox_context_get_load(const mox_context *c, mox_context_load *out);
+/* How fast the first device of a context copies its own memory: bytes read and written per second.  It takes up
+ * to half a GiB there.  MOX_E_UNSUPPORTED where the processor computes; MOX_E_MEMORY where there is no room. */
+typedef struct mox_device_probe mox_device_probe;
+MOX_API mox_status mox_device_probe_create(mox_device_probe **out, const mox_context *c, mox_err *err);
+MOX_API void mox_device_probe_destroy(mox_device_probe **p); /* before the context */
+MOX_API mox_status mox_device_probe_copy(mox_device_probe *p, double *bytes_per_s, mox_err *err);
+/* Whether there is such a device as mox_context_opts.device names; MOX_E_DEVICE says why not: no plug-in for
+ * it, no driver or an old one, no GPU.  It may still have too little memory. */
+MOX_API mox_status mox_device_find(const char *device, mox_err *err);
 
 /* Kernel levels of this build, lowest first; mox_context_opts.isa takes a name. */
 MOX_API int mox_isa_count(void);

@@ -15,6 +15,7 @@
 #ifndef MOX_DEV_DEV_H
 #define MOX_DEV_DEV_H
 
+#include "dev/upload.h"
 #include "ops/kern.h"
 
 /* ---- experts ---- */
@@ -173,6 +174,12 @@ typedef struct mox_dev_apart {
     /* Before the operations of a batch, which name its spans by their addresses; replaces tokens
      * and pos by addresses of the device. */
     void (*begin)(mox_dev *d, mox_batch *b);
+    /* Many uploads at once, before there are steps. */
+    void (*upload_all)(mox_dev *d, const mox_upload *pieces, int64_t n);
+    /* Bytes that could still be allocated. */
+    int64_t (*room)(mox_dev *d);
+    /* Copies from another device of the same kind, in the order of the calls of both. */
+    void (*bring)(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes);
 } mox_dev_apart;
 
 typedef struct mox_dev_ops {
@@ -209,10 +216,12 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
 /* GPUs; with halves, products and attention of many tokens take operands in f16, and add up in f32.
  * An emulated one with so much memory (dev/emu), */
 mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, bool halves, mox_err *err);
-/*   the first NVIDIA GPU, through the plug-in (dev/cuda), */
-mox_status mox_dev_cuda_open(mox_dev **out, bool halves, mox_err *err);
-/*   and the GPU of an Apple machine (dev/metal). */
+/*   an NVIDIA GPU, counted from 0, through the plug-in (dev/cuda), and how many of them there are, */
+mox_status mox_dev_cuda_open(mox_dev **out, int number, bool halves, mox_err *err);
+mox_status mox_dev_cuda_count(int *n, mox_err *err);
+/*   and the GPU of an Apple machine (dev/metal); and whether this is one. */
 mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err);
+mox_status mox_dev_metal_find(mox_err *err);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

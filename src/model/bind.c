@@ -357,13 +357,19 @@ static bool is_bias(const char *name)
     return n >= 5 && strcmp(name + n - 5, ".bias") == 0;
 }
 
+int64_t mox_bind_layer_of(const char *prefix, const char *name)
+{
+    const size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0 || strncmp(name + n, "layers.", 7) != 0) return -1;
+    return strtoll(name + n + 7, NULL, 10);
+}
+
 /* Tensors that are rightly left over. */
 static bool is_skipped(const mox_binder *b, const char *name, int64_t n_layers)
 {
     if (is_foreign(name)) return true;
-    const size_t n = strlen(b->prefix);
-    if (strncmp(name, b->prefix, n) == 0 && strncmp(name + n, "layers.", 7) == 0)
-        return strtoll(name + n + 7, NULL, 10) >= n_layers; /* a prediction head behind the last layer */
+    const int64_t layer = mox_bind_layer_of(b->prefix, name);
+    if (layer >= 0) return layer >= n_layers; /* a prediction head behind the last layer */
     const size_t h = strlen(b->head_prefix);
     return b->config->tied && strncmp(name, b->head_prefix, h) == 0 && strncmp(name + h, "lm_head.", 8) == 0;
 }

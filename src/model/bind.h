@@ -36,6 +36,8 @@ typedef struct mox_binder {
 
 /* What the names of all tensors but the head's begin with; NULL when there is no embedding. */
 const char *mox_bind_prefix(const mox_tensors *tensors);
+/* The layer that a tensor's name speaks of, -1: of none. */
+int64_t mox_bind_layer_of(const char *prefix, const char *name);
 
 mox_status mox_binder_init(mox_binder *b, const mox_tensors *tensors, const mox_config *config,
                            mox_inspection *report, mox_err *err);

@@ -32,11 +32,12 @@ static mox_status run_layer(const mox_model *m, mox_run *r, int32_t i, float *h)
 
 mox_status mox_decoder_forward(const mox_model *m, mox_run *r, float *h)
 {
-    MOX_TRY(r->dev->ops.embed(r->dev,
-                              &(mox_embed_args){.table = mox_run_mat(r, &m->embed), .ids = r->tokens, .out = h, .n = r->n,
-                                                .out_stride = m->dims.dim},
-                              r->err));
-    for (int32_t i = 0; i < m->dims.n_layers; i++) {
+    if (r->first == 0)
+        MOX_TRY(r->dev->ops.embed(r->dev,
+                                  &(mox_embed_args){.table = mox_run_mat(r, &m->embed), .ids = r->tokens, .out = h, .n = r->n,
+                                                    .out_stride = m->dims.dim},
+                                  r->err));
+    for (int32_t i = r->first; i < r->end; i++) {
         MOX_TRY(stop_if_cancelled(r));
         const size_t mark = mox_arena_mark(r->arena);
         MOX_TRY(run_layer(m, r, i, h));

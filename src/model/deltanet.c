@@ -37,7 +37,7 @@ static mox_status mix_span(mox_run *r, const mox_deltanet *g, int64_t i_span, co
     mox_dev *d = r->dev;
     const mox_span *span = &r->spans[i_span];
     const int64_t C = channels(g), key = g->k_heads * g->k_dim, n = span->n, row0 = span->row0;
-    float *conv_state = r->recurrent[i_span] + g->state_at, *state = conv_state + conv_floats(g);
+    float *conv_state = r->recurrent[i_span] + (g->state_at - r->recurrent_at), *state = conv_state + conv_floats(g);
     const float *x = s->qkv + row0 * C;
     float *m = mixed + row0 * C;
     MOX_TRY(d->ops.conv1d_silu(d,
@@ -110,7 +110,8 @@ mox_status mox_deltanet_bind(mox_model *m, mox_binder *b, int64_t layer, const m
     *g = *sizes;
     g->eps = m->dims.eps;
     g->state_at = m->recurrent_floats;
-    m->recurrent_floats += conv_floats(g) + g->v_heads * g->v_dim * g->k_dim;
+    m->layers[layer].recurrent_floats = conv_floats(g) + g->v_heads * g->v_dim * g->k_dim;
+    m->recurrent_floats += m->layers[layer].recurrent_floats;
     const int64_t dim = m->dims.dim, V = g->v_heads * g->v_dim, key = g->k_heads * g->k_dim;
     const long long i = layer;
     g->grouped = mox_bind_has(b, "layers.%lld.linear_attn.in_proj_qkvz.weight", i);

@@ -31,6 +31,7 @@ typedef struct mox_layer {
     mox_ffn ffn;
     const mox_expert_weights *experts; /* [n_experts], NULL for a dense layer */
     mox_cache_widths cache;            /* what the mixer keeps per position */
+    int64_t recurrent_floats;          /* what it keeps per sequence */
 } mox_layer;
 
 typedef struct mox_keep mox_keep; /* a block of memory that lives as long as the model */
@@ -52,7 +53,7 @@ struct mox_model {
     mox_layer *layers; /* [n_layers] */
     mox_weight embed, head;
     mox_vector final_norm;
-    int64_t recurrent_floats; /* of all layers of a sequence */
+    int64_t recurrent_floats; /* of all layers of a sequence, in their order */
     const float *frequencies; /* of all rotations, [n_frequencies] */
     int64_t n_frequencies;
 };
@@ -78,8 +79,8 @@ void *mox_model_keep(mox_model *m, size_t n, size_t size);
 mox_status mox_model_open_parts(mox_model **out, mox_config *config, const mox_generation_config *generation,
                                 mox_tensors *tensors, const mox_model_opts *opts, mox_err *err);
 
-/* Runs a batch through all layers and leaves the residual stream in h [n, D].
- * progress of the layers is told by r->cancel only. */
+/* Runs a batch through the layers of the run and leaves the residual stream in h [n, D], which those
+ * before have left there; the first begins with the embedding. */
 mox_status mox_decoder_forward(const mox_model *m, mox_run *r, float *h);
 /* logits [n, V] of n residual rows: final norm, then the head. */
 mox_status mox_decoder_head(const mox_model *m, mox_run *r, const float *h, float *logits);

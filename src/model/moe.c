@@ -61,7 +61,7 @@ static mox_status run_shared(mox_run *r, const mox_moe *e, int64_t dim, const fl
 static mox_status guess_next(mox_run *r, const mox_moe *e, int32_t layer, const float *h, mox_moe_ffn_args *args)
 {
     const mox_model *m = e->model;
-    if (layer + 1 >= m->dims.n_layers || !m->layers[layer + 1].experts) return MOX_OK;
+    if (layer + 1 >= r->end || !m->layers[layer + 1].experts) return MOX_OK;
     const mox_layer *next = &m->layers[layer + 1];
     const mox_moe *router = next->ffn.data;
     const int64_t rows = mox_min_i64(r->n, GUESS_ROWS); /* taken whatever r->n is, so that more rows never take less memory */

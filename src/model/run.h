@@ -14,6 +14,7 @@
 typedef struct mox_run {
     mox_dev *dev;
     mox_arena *arena;
+    int32_t first, end;       /* layers that are here: all, or those of one of several devices */
     const mox_residency *residency;
     mox_expert_source *experts;
     const mox_cancel *cancel; /* may be NULL */
@@ -24,7 +25,8 @@ typedef struct mox_run {
     const mox_span *spans;    /* with the page table of each sequence */
     int64_t n_spans;
     const struct mox_layer_caches *caches; /* [n_layers] */
-    float *const *recurrent;  /* [n_spans]: all recurrent state of the span's sequence */
+    float *const *recurrent;  /* [n_spans]: recurrent state of the span's sequence, of these layers */
+    int64_t recurrent_at;     /* floats of the layers before */
     mox_err *err;
 } mox_run;
 

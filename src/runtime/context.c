@@ -12,19 +12,21 @@
 
 #include <string.h>
 
-/* Zeroed memory that is counted: of the heap, or of the device.  While planning, the latter is
- * only counted. */
-static mox_status reserve(mox_context *c, void *out, int64_t n, size_t size, bool on_device, const char *what, mox_err *err)
+/* Zeroed memory that is counted: of the device of a section, or, where that is NULL, of the heap.  While
+ * planning, the former is only counted. */
+static mox_status reserve(mox_context *c, const mox_section *p, void *out, int64_t n, size_t size, const char *what, mox_err *err)
 {
+    mox_dev *d = p ? p->dev : NULL;
     int64_t bytes;
     if (n < 0 || !mox_mul_i64(n, (int64_t)size, &bytes) || !mox_add_i64(c->bytes, bytes, &c->bytes))
         return mox_fail(err, MOX_E_FULL, "%s would need more bytes than a machine can count; ask for less context", what);
     void *memory = NULL;
-    if (on_device && c->planning) memory = (void *)(uintptr_t)MOX_ARENA_ALIGN; /* not NULL, never touched */
-    else if (!on_device) memory = mox_alloc_array((size_t)n, size);
-    else if (c->dev->memory.alloc(c->dev, bytes, &memory, NULL) != MOX_OK) memory = NULL;
-    if (!memory && on_device && c->dev->apart)
-        return mox_fail(err, MOX_E_FULL, "%s: %.1f GB do not fit device %s; ask for less context", what, (double)bytes / 1e9, c->dev->name);
+    if (p && c->planning) memory = (void *)(uintptr_t)MOX_ARENA_ALIGN; /* not NULL, never touched */
+    else if (!d) memory = mox_alloc_array((size_t)n, size);
+    else if (d->memory.alloc(d, bytes, &memory, NULL) != MOX_OK) memory = NULL;
+    if (!memory && d && d->apart)
+        return mox_fail(err, MOX_E_FULL, "%s takes %lld MiB, and device %s has %lld MiB free; ask for less context", what,
+                        (long long)mox_ceil_div(bytes, 1 << 20), d->name, (long long)(d->apart->room(d) >> 20));
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;
@@ -82,8 +84,8 @@ static mox_status reserve_share(mox_context *c, mox_share_kind kind, int64_t n_s
     mox_share *s = &c->shares[kind];
     if (!mox_add_i64(n, n_seqs, &n) || n > INT32_MAX)
         return mox_fail(err, MOX_E_FULL, "%s: more than %d parts; ask for fewer prefix_bytes or less context", what, INT32_MAX);
-    MOX_TRY(reserve(c, &s->refs, n, sizeof *s->refs, false, what, err));
-    MOX_TRY(reserve(c, &s->free, n, sizeof *s->free, false, what, err));
+    MOX_TRY(reserve(c, NULL, &s->refs, n, sizeof *s->refs, what, err));
+    MOX_TRY(reserve(c, NULL, &s->free, n, sizeof *s->free, what, err));
     mox_share_init(s, n);
     return MOX_OK;
 }
@@ -95,27 +97,30 @@ static int64_t prefix_state_bytes(const mox_context *c, int64_t prefix_bytes)
     return each > 0 ? prefix_bytes / 2 / each * each : 0;
 }
 
-static mox_status reserve_caches(mox_context *c, int64_t prefix_bytes, mox_err *err)
+/* Elements per position of the layers of a section. */
+static int64_t cache_width(const mox_context *c, const mox_section *p)
+{
+    int64_t width = 0;
+    for (int64_t i = p->first; i < p->end; i++)
+        width += mox_cache_elements(c->model, i, c->kv_type, 0) + mox_cache_elements(c->model, i, c->kv_type, 1);
+    return width;
+}
+
+static mox_status reserve_section_caches(mox_context *c, mox_section *p, mox_err *err)
 {
     const mox_dtype type = c->kv_type;
-    const mox_model *m = c->model;
-    const int64_t size = mox_dtype_bytes(type);
-    int64_t elements, width = 0; /* per position, all layers */
-    for (int64_t i = 0; i < m->dims.n_layers; i++)
-        width += mox_cache_elements(m, i, type, 0) + mox_cache_elements(m, i, type, 1);
-    MOX_TRY(reserve_share(c, MOX_SHARE_PAGES, c->n_seqs * c->pages_per_seq, width * size * MOX_PAGE_LEN,
-                          prefix_bytes - prefix_state_bytes(c, prefix_bytes), "the attention cache", err));
-    const int64_t n_pages = c->shares[MOX_SHARE_PAGES].n;
-    if (!mox_mul_i64(width, n_pages * MOX_PAGE_LEN, &elements)) elements = -1;
-    MOX_TRY(reserve(c, &c->cache_memory, elements, (size_t)size, true, "the attention cache", err));
-    c->cache_bytes = elements * size;
-    MOX_TRY(reserve(c, &c->caches, m->dims.n_layers, sizeof *c->caches, false, "the attention cache", err));
-    unsigned char *at = c->cache_memory;
-    for (int64_t i = 0; i < m->dims.n_layers; i++) {
+    const int64_t size = mox_dtype_bytes(type), n_pages = c->shares[MOX_SHARE_PAGES].n;
+    int64_t elements;
+    if (!mox_mul_i64(cache_width(c, p), n_pages * MOX_PAGE_LEN, &elements)) elements = -1;
+    MOX_TRY(reserve(c, p, &p->cache_memory, elements, (size_t)size, "the attention cache", err));
+    p->cache_bytes = elements * size;
+    c->cache_bytes += p->cache_bytes;
+    unsigned char *at = p->cache_memory;
+    for (int64_t i = p->first; i < p->end; i++) {
         mox_cache *caches[2] = {&c->caches[i].first, &c->caches[i].second};
         for (int j = 0; j < 2; j++) {
             /* The positions of a head follow each other, as attention reads them. */
-            const int64_t all = mox_cache_elements(m, i, type, j), head = mox_cache_row(type, head_width(m, i, j));
+            const int64_t all = mox_cache_elements(c->model, i, type, j), head = mox_cache_row(type, head_width(c->model, i, j));
             *caches[j] = (mox_cache){.data = at, .type = type, .page_len = MOX_PAGE_LEN, .page_stride = all * MOX_PAGE_LEN,
                                      .token_stride = head, .head_stride = head * MOX_PAGE_LEN, .n_pages = n_pages};
             at += all * n_pages * MOX_PAGE_LEN * size;
@@ -124,47 +129,73 @@ static mox_status reserve_caches(mox_context *c, int64_t prefix_bytes, mox_err *
     return MOX_OK;
 }
 
+static mox_status reserve_caches(mox_context *c, int64_t prefix_bytes, mox_err *err)
+{
+    int64_t width = 0;
+    for (int i = 0; i < c->n_sections; i++) width += cache_width(c, &c->sections[i]);
+    MOX_TRY(reserve_share(c, MOX_SHARE_PAGES, c->n_seqs * c->pages_per_seq, width * mox_dtype_bytes(c->kv_type) * MOX_PAGE_LEN,
+                          prefix_bytes - prefix_state_bytes(c, prefix_bytes), "the attention cache", err));
+    MOX_TRY(reserve(c, NULL, &c->caches, c->model->dims.n_layers, sizeof *c->caches, "the attention cache", err));
+    for (int i = 0; i < c->n_sections; i++) MOX_TRY(reserve_section_caches(c, &c->sections[i], err));
+    return MOX_OK;
+}
+
+static mox_status reserve_states(mox_context *c, mox_err *err)
+{
+    int64_t at = 0;
+    for (int i = 0; i < c->n_sections; i++) {
+        mox_section *p = &c->sections[i];
+        int64_t floats;
+        p->state_at = at;
+        for (int64_t layer = p->first; layer < p->end; layer++) p->state_floats += c->model->layers[layer].recurrent_floats;
+        at += p->state_floats;
+        if (!mox_mul_i64(c->n_seqs + c->shares[MOX_SHARE_STATES].n, p->state_floats, &floats)) floats = -1;
+        MOX_TRY(reserve(c, p, &p->states, floats, sizeof *p->states, "recurrent states", err));
+        p->state_bytes = floats * (int64_t)sizeof *p->states;
+        c->state_bytes += p->state_bytes;
+    }
+    return MOX_OK;
+}
+
 static mox_status reserve_sequences(mox_context *c, int64_t prefix_bytes, mox_err *err)
 {
-    const int64_t floats = c->model->recurrent_floats, n_saved = floats ? c->n_checkpoints : 0;
-    int64_t state_floats;
+    const int64_t n_saved = c->model->recurrent_floats ? c->n_checkpoints : 0;
     MOX_TRY(reserve_share(c, MOX_SHARE_STATES, c->n_seqs * n_saved, (int64_t)mox_state_bytes(c),
                           prefix_state_bytes(c, prefix_bytes), "recurrent states", err));
-    if (!mox_mul_i64(c->n_seqs + c->shares[MOX_SHARE_STATES].n, floats, &state_floats)) state_floats = -1;
-    MOX_TRY(reserve(c, &c->seqs, c->n_seqs, sizeof *c->seqs, false, "sequences", err));
-    MOX_TRY(reserve(c, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, false, "sequences", err));
-    MOX_TRY(reserve(c, &c->timelines, c->n_seqs * c->n_ctx, sizeof *c->timelines, false, "sequences", err));
-    MOX_TRY(reserve(c, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, false, "sequences", err));
-    MOX_TRY(reserve(c, &c->states, state_floats, sizeof *c->states, true, "recurrent states", err));
-    c->state_bytes = state_floats * (int64_t)sizeof *c->states;
+    MOX_TRY(reserve(c, NULL, &c->seqs, c->n_seqs, sizeof *c->seqs, "sequences", err));
+    MOX_TRY(reserve(c, NULL, &c->page_tables, c->n_seqs * c->pages_per_seq, sizeof *c->page_tables, "sequences", err));
+    MOX_TRY(reserve(c, NULL, &c->timelines, c->n_seqs * c->n_ctx, sizeof *c->timelines, "sequences", err));
+    MOX_TRY(reserve(c, NULL, &c->checkpoints, c->n_seqs * n_saved, sizeof *c->checkpoints, "sequences", err));
+    MOX_TRY(reserve_states(c, err));
     for (int64_t i = 0; i < c->n_seqs; i++) {
         mox_seq *s = &c->seqs[i];
         s->context = c;
         s->tokens = c->timelines + i * c->n_ctx;
         s->pages = c->page_tables + i * c->pages_per_seq;
         s->checkpoints = c->checkpoints + i * n_saved;
-        s->state = c->states + i * floats;
+        s->state = i;
     }
     return MOX_OK;
 }
 
 static mox_status reserve_step(mox_context *c, mox_err *err)
 {
-    MOX_TRY(reserve(c, &c->tokens, c->n_batch, sizeof *c->tokens, false, "a batch", err));
-    MOX_TRY(reserve(c, &c->pos, c->n_batch, sizeof *c->pos, false, "a batch", err));
-    MOX_TRY(reserve(c, &c->spans, c->n_seqs, sizeof *c->spans, false, "a batch", err));
-    MOX_TRY(reserve(c, &c->span_segment, c->n_seqs, sizeof *c->span_segment, false, "a batch", err));
-    MOX_TRY(reserve(c, &c->recurrent, c->n_seqs, sizeof *c->recurrent, false, "a batch", err));
-    MOX_TRY(reserve(c, &c->last_logits, c->n_seqs * c->model->dims.n_vocab, sizeof *c->last_logits, false, "logits", err));
-    MOX_TRY(reserve(c, &c->has_logits, c->n_seqs, sizeof *c->has_logits, false, "logits", err));
-    for (int64_t i = 0; i < c->n_seqs; i++) c->recurrent[i] = c->seqs[i].state; /* the measured step has addresses, too */
+    MOX_TRY(reserve(c, NULL, &c->tokens, c->n_batch, sizeof *c->tokens, "a batch", err));
+    MOX_TRY(reserve(c, NULL, &c->pos, c->n_batch, sizeof *c->pos, "a batch", err));
+    MOX_TRY(reserve(c, NULL, &c->spans, c->n_seqs, sizeof *c->spans, "a batch", err));
+    MOX_TRY(reserve(c, NULL, &c->span_segment, c->n_seqs, sizeof *c->span_segment, "a batch", err));
+    MOX_TRY(reserve(c, NULL, &c->recurrent, c->n_seqs, sizeof *c->recurrent, "a batch", err));
+    MOX_TRY(reserve(c, NULL, &c->last_logits, c->n_seqs * c->model->dims.n_vocab, sizeof *c->last_logits, "logits", err));
+    MOX_TRY(reserve(c, NULL, &c->has_logits, c->n_seqs, sizeof *c->has_logits, "logits", err));
+    /* the measured step has addresses, too, which it does not touch */
+    for (int64_t i = 0; i < c->n_seqs; i++) c->recurrent[i] = (float *)(uintptr_t)MOX_ARENA_ALIGN;
     MOX_TRY(mox_step_measure(c, &c->step_bytes, err));
     int64_t bytes;
-    if (!mox_add_i64(c->bytes, (int64_t)c->step_bytes, &bytes))
+    if (!mox_mul_i64((int64_t)c->step_bytes, c->n_sections, &bytes) || !mox_add_i64(c->bytes, bytes, &bytes))
         return mox_fail(err, MOX_E_FULL, "a batch would need more bytes than a machine can count; ask for less");
     c->bytes = bytes;
     if (c->planning) return MOX_OK;
-    return c->dev->apart ? mox_context_fill_device(c, err) : mox_arena_init(&c->arena, c->step_bytes, err);
+    return c->sections[0].dev->apart ? mox_context_fill_devices(c, err) : mox_arena_init(&c->sections[0].arena, c->step_bytes, err);
 }
 
 static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)
@@ -178,8 +209,10 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     c->model = model;
     c->planning = planning;
     c->bytes = (int64_t)sizeof *c;
+    c->n_sections = 1;
+    c->sections[0].end = (int32_t)model->dims.n_layers;
     mox_status status = read_opts(c, opts, err);
-    if (status == MOX_OK && !planning) status = mox_context_open_device(c, opts, err);
+    if (status == MOX_OK && !planning) status = mox_context_open_devices(c, opts, err);
     if (status == MOX_OK) status = reserve_caches(c, opts->prefix_bytes, err);
     if (status == MOX_OK) status = reserve_sequences(c, opts->prefix_bytes, err);
     if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
@@ -200,7 +233,7 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
     mox_context *c;
     *out = (mox_context_sizes){0};
     MOX_TRY(create(&c, model, opts, true, err));
-    *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .step_bytes = (int64_t)c->step_bytes,
+    *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .state_bytes = c->state_bytes, .step_bytes = (int64_t)c->step_bytes,
                                .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
     out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
     if (opts && opts->prefix_bytes > 0) out->small_bytes += mox_tree_table_bytes(c);
@@ -213,13 +246,7 @@ void mox_context_destroy(mox_context **context)
     mox_context *c = *context;
     if (!c) return;
     mox_expert_store_deinit(&c->experts);
-    mox_arena_deinit(&c->arena);
-    if (c->dev) {
-        c->dev->memory.free(c->dev, c->cache_memory, c->cache_bytes);
-        c->dev->memory.free(c->dev, c->states, c->state_bytes);
-        mox_context_empty_device(c);
-    }
-    mox_dev_close(&c->dev);
+    mox_context_close_devices(c);
     mox_free(c->caches);
     for (int i = 0; i < MOX_N_SHARES; i++) {
         mox_free(c->shares[i].refs);
@@ -240,6 +267,7 @@ void mox_context_destroy(mox_context **context)
     *context = NULL;
 }
 
+void mox_context_get_load(const mox_context *c, mox_context_load *out) { *out = c->load; }
 int64_t mox_context_n_ctx(const mox_context *c) { return c->n_ctx; }
 int64_t mox_context_bytes(const mox_context *c) { return c->bytes; }
 
@@ -247,8 +275,9 @@ void mox_context_get_kernels(const mox_context *c, mox_kernels *out)
 {
     static const char *const precisions[] = {[MOX_PRECISION_DEFAULT] = "default", [MOX_PRECISION_EXACT] = "exact",
                                              [MOX_PRECISION_FAST] = "fast"};
-    *out = (mox_kernels){.device = c->dev->name, .isa = c->dev->level, .precision = precisions[c->precision],
-                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : c->kv_type == MOX_DT_F16 ? "f16" : "q8", .n_threads = c->dev->n_threads};
+    const mox_dev *d = c->sections[0].dev;
+    *out = (mox_kernels){.device = d->name, .n_devices = c->n_sections, .isa = d->level, .precision = precisions[c->precision],
+                         .kv_type = c->kv_type == MOX_DT_F32 ? "f32" : c->kv_type == MOX_DT_F16 ? "f16" : "q8", .n_threads = d->n_threads};
 }
 
 void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)

@@ -22,11 +22,11 @@
 #include "runtime/expert_store.h"
 #include "runtime/pages.h"
 
-enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16 };
+enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16, MOX_SECTIONS_MAX = 8 };
 
 typedef struct mox_checkpoint {
     int64_t at;    /* tokens */
-    int32_t state; /* mox_state_at */
+    int32_t state; /* of the share of states */
     bool asked;    /* by the caller: prompts are likely to part here */
 } mox_checkpoint;
 
@@ -39,25 +39,43 @@ struct mox_seq {
     int32_t *tokens;  /* [n_ctx]; those of length count, and of pending while a step runs */
     int32_t *pages;   /* [pages_per_seq]; full ones may be shared, and the last until it is written to */
     int64_t n_pages;
-    float *state;     /* [recurrent_floats] */
+    int64_t state;    /* number of its recurrent state: pages.h */
     mox_checkpoint *checkpoints; /* [n_checkpoints], ascending; each holds its state */
     int64_t n_saved;
 };
 
+/* A device of a context, and what lies there: layers [first, end) with their caches and states; the
+ * embedding is with the first layer, the head with the last.  There is one, unless layers are spread
+ * over several GPUs. */
+typedef struct mox_section {
+    mox_dev *dev;
+    int32_t first, end;
+    mox_arena arena;
+    unsigned char *cache_memory;
+    float *states;         /* [n_seqs + saved ones][state_floats] */
+    int64_t cache_bytes, state_bytes;
+    int64_t state_at, state_floats; /* of a sequence's recurrent state: where this part of it begins, how much it is */
+
+    /* of a device with memory of its own (device.c) */
+    mox_residency residency;
+    mox_place *places;     /* [residency.n_places] */
+    void *weights, *activations;
+    int64_t weight_bytes;
+} mox_section;
+
 struct mox_context {
     const mox_model *model;
-    mox_dev *dev;
+    mox_section sections[MOX_SECTIONS_MAX]; /* in the order of their layers */
+    int n_sections;
     mox_precision precision;
     bool deterministic;
     mox_dtype kv_type;
-    mox_arena arena;
     int64_t n_ctx, n_batch, n_seqs, n_checkpoints, pages_per_seq;
     int64_t bytes;
     bool planning; /* counts what it would reserve: no device, no large memory */
     size_t step_bytes;
 
-    unsigned char *cache_memory;
-    int64_t cache_bytes, state_bytes;
+    int64_t cache_bytes, state_bytes; /* of all sections */
     mox_layer_caches *caches; /* [n_layers] */
     mox_share shares[MOX_N_SHARES];
     mox_reclaim_fn *reclaim;  /* NULL: only sequences hold pages and states */
@@ -66,15 +84,9 @@ struct mox_context {
     mox_seq *seqs; /* [n_seqs] */
     int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
-    float *states; /* memory of the device, as is cache_memory */
     mox_expert_store experts;
-
-    /* of a device with memory of its own (device.c) */
-    mox_residency residency;
-    mox_place *places;     /* [residency.n_places] */
-    void *weights, *activations;
-    int64_t weight_bytes;  /* on the device */
-    float *fetched;        /* [HEAD_ROWS, V], logits; NULL: the host sees them where they are */
+    mox_context_load load;
+    float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */
 
     /* of the running step */
     bool stepping;
@@ -94,17 +106,20 @@ int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, in
 /* What create with these options would reserve, by the code that does. */
 typedef struct mox_context_sizes {
     int64_t cache_bytes; /* attention caches, recurrent states and their checkpoints */
+    int64_t state_bytes; /* of these: states and checkpoints */
     int64_t step_bytes;  /* activations */
     int64_t small_bytes; /* everything else: timelines, page tables, logits */
     int64_t n_ctx, n_batch, n_seqs;
 } mox_context_sizes;
 mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err);
 
-/* runtime/device.c, for create: opens the device that the options name; later brings all that
- * it needs to it; and gives that back. */
-mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mox_err *err);
-mox_status mox_context_fill_device(mox_context *c, mox_err *err);
-void mox_context_empty_device(mox_context *c);
+/* runtime/device.c, for create: opens the devices that the options name and divides the layers between
+ * them; later brings all that they need to them; and gives that back. */
+mox_status mox_context_open_devices(mox_context *c, const mox_context_opts *o, mox_err *err);
+mox_status mox_context_fill_devices(mox_context *c, mox_err *err);
+void mox_context_close_devices(mox_context *c);
+/* The section that has a layer. */
+const mox_section *mox_context_section_of(const mox_context *c, int64_t layer);
 
 /* runtime/sequence.c, for the step: */
 mox_status mox_seq_reserve(mox_seq *s, int64_t n_positions, mox_err *err); /* pages for them */

@@ -50,28 +50,50 @@ void mox_page_copy(mox_context *c, int32_t to, int32_t from)
         size_t bytes;
         void *dst = mox_page_part(c, to, i, &bytes);
         const void *src = mox_page_part(c, from, i, &bytes);
-        if (bytes > 0) c->dev->memory.copy(c->dev, dst, src, (int64_t)bytes);
+        mox_dev *d = mox_context_section_of(c, i / 2)->dev;
+        if (bytes > 0) d->memory.copy(d, dst, src, (int64_t)bytes);
     }
 }
 
-/* States in use come first in memory, one for each sequence. */
-float *mox_state_at(const mox_context *c, int32_t state) { return c->states + (c->n_seqs + state) * c->model->recurrent_floats; }
+/* ---- states ---- */
+
+int64_t mox_state_saved(const mox_context *c, int32_t i) { return c->n_seqs + i; }
 size_t mox_state_bytes(const mox_context *c) { return (size_t)c->model->recurrent_floats * sizeof(float); }
 
-void mox_state_zero(const mox_context *c, float *state) { c->dev->memory.zero(c->dev, state, (int64_t)mox_state_bytes(c)); }
-
-void mox_state_copy(const mox_context *c, float *to, const float *from)
+float *mox_state_piece(const mox_section *p, int64_t state, size_t *bytes)
 {
-    c->dev->memory.copy(c->dev, to, from, (int64_t)mox_state_bytes(c));
+    *bytes = (size_t)p->state_floats * sizeof(float);
+    return *bytes > 0 ? p->states + state * p->state_floats : NULL;
+}
+
+void mox_state_zero(const mox_context *c, int64_t state)
+{
+    for (int i = 0; i < c->n_sections; i++) {
+        size_t bytes;
+        mox_dev *d = c->sections[i].dev;
+        float *piece = mox_state_piece(&c->sections[i], state, &bytes);
+        if (bytes > 0) d->memory.zero(d, piece, (int64_t)bytes);
+    }
+}
+
+void mox_state_copy(const mox_context *c, int64_t to, int64_t from)
+{
+    for (int i = 0; i < c->n_sections; i++) {
+        size_t bytes;
+        mox_dev *d = c->sections[i].dev;
+        float *dst = mox_state_piece(&c->sections[i], to, &bytes);
+        const float *src = mox_state_piece(&c->sections[i], from, &bytes);
+        if (bytes > 0) d->memory.copy(d, dst, src, (int64_t)bytes);
+    }
 }
 
 /* ---- windows ---- */
 
-static bool apart(const mox_context *c) { return c->dev && c->dev->apart; }
+static bool apart(const mox_section *p) { return p->dev && p->dev->apart; }
 
 size_t mox_window_bytes(const mox_context *c)
 {
-    if (!apart(c)) return 0;
+    if (!apart(&c->sections[0])) return 0;
     size_t most = mox_state_bytes(c);
     for (int64_t i = 0; i < 2 * c->model->dims.n_layers; i++) {
         size_t bytes;
@@ -81,9 +103,9 @@ size_t mox_window_bytes(const mox_context *c)
     return most;
 }
 
-void *mox_window_open(const mox_context *c, void *p, void *buffer) { return apart(c) ? buffer : p; }
+void *mox_window_open(const mox_section *p, void *at, void *buffer) { return apart(p) ? buffer : at; }
 
-void mox_window_close(const mox_context *c, void *p, size_t bytes, const void *buffer)
+void mox_window_close(const mox_section *p, void *at, size_t bytes, const void *buffer)
 {
-    if (apart(c)) c->dev->memory.upload(c->dev, p, buffer, (int64_t)bytes);
+    if (apart(p)) p->dev->memory.upload(p->dev, at, buffer, (int64_t)bytes);
 }

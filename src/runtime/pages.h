@@ -17,6 +17,8 @@
 
 enum { MOX_NONE = -1 };
 
+typedef struct mox_section mox_section; /* context.h */
+
 typedef enum mox_share_kind { MOX_SHARE_PAGES, MOX_SHARE_STATES, MOX_N_SHARES } mox_share_kind;
 
 typedef struct mox_share {
@@ -37,21 +39,24 @@ void mox_share_hold(mox_context *c, mox_share_kind kind, int32_t i);
 void mox_share_drop(mox_context *c, mox_share_kind kind, int32_t i);
 
 /* A page's bytes, of all layers; they lie in 2 * n_layers parts, some of which may be empty.
- * Parts and states are memory of the context's device. */
+ * Each is memory of the device that has the layer. */
 int64_t mox_page_bytes(const mox_context *c);
 void *mox_page_part(const mox_context *c, int32_t page, int64_t part, size_t *bytes);
 void mox_page_copy(mox_context *c, int32_t to, int32_t from);
 
-float *mox_state_at(const mox_context *c, int32_t state); /* [recurrent_floats] */
-size_t mox_state_bytes(const mox_context *c);
-void mox_state_zero(const mox_context *c, float *state);
-void mox_state_copy(const mox_context *c, float *to, const float *from);
+/* Recurrent states are numbered: those in use come first, one for each sequence, then the saved ones.
+ * A state's bytes lie in one piece on each device of the context, some of which may be empty. */
+int64_t mox_state_saved(const mox_context *c, int32_t i);
+size_t mox_state_bytes(const mox_context *c); /* on all devices */
+float *mox_state_piece(const mox_section *p, int64_t state, size_t *bytes);
+void mox_state_zero(const mox_context *c, int64_t state);
+void mox_state_copy(const mox_context *c, int64_t to, int64_t from);
 
-/* Parts and states as the host writes them: where they are, if the device's memory is the host's,
- * else by way of a buffer of mox_window_bytes.  Where to write what is to be at p, and bringing it
- * there: */
+/* Parts of pages and pieces of states as the host writes them: where they are, if the device's memory is
+ * the host's, else by way of a buffer of mox_window_bytes.  Where to write what is to be at `at`, and
+ * bringing it there: */
 size_t mox_window_bytes(const mox_context *c);
-void *mox_window_open(const mox_context *c, void *p, void *buffer);
-void mox_window_close(const mox_context *c, void *p, size_t bytes, const void *buffer);
+void *mox_window_open(const mox_section *p, void *at, void *buffer);
+void mox_window_close(const mox_section *p, void *at, size_t bytes, const void *buffer);
 
 #endif

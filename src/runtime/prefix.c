@@ -145,7 +145,7 @@ void mox_prefix_keep(mox_prefix *p, mox_seq *s)
     p->tree.clock++;
     int32_t last = MOX_NONE; /* the next turn of a conversation goes on here */
     if (s->length > 0 && mox_state_bytes(c) > 0) last = mox_share_take(c, MOX_SHARE_STATES);
-    if (last != MOX_NONE) mox_state_copy(c, mox_state_at(c, last), s->state);
+    if (last != MOX_NONE) mox_state_copy(c, mox_state_saved(c, last), s->state);
     keep_path(p, s, s->length, last);
     if (last != MOX_NONE) mox_share_drop(c, MOX_SHARE_STATES, last);
     mox_seq_reset(s);

@@ -240,7 +240,7 @@ void mox_tree_lend(mox_tree *t, const mox_tree_match *m, const int32_t *tokens, 
         s->pages[i] = node;
     }
     if (m->state == MOX_NONE) return;
-    mox_state_copy(c, s->state, mox_state_at(c, m->state));
+    mox_state_copy(c, s->state, mox_state_saved(c, m->state));
     use(t, MOX_SHARE_STATES, m->state);
     /* Its checkpoints: the last ones of the path, which come in falling order. */
     mox_checkpoint found;

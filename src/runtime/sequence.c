@@ -107,7 +107,7 @@ static void return_to(mox_seq *s, int64_t n)
     release_states(s, n); /* I3 */
     if (recurrent(s)) {
         if (n == 0) mox_state_zero(s->context, s->state);
-        else mox_state_copy(s->context, s->state, mox_state_at(s->context, s->checkpoints[s->n_saved - 1].state));
+        else mox_state_copy(s->context, s->state, mox_state_saved(s->context, s->checkpoints[s->n_saved - 1].state));
     }
     s->length = n;
     release_pages(s, n);
@@ -186,7 +186,7 @@ void mox_seq_save(mox_seq *s, int64_t at, bool asked)
     }
     const int32_t state = mox_share_take(c, MOX_SHARE_STATES);
     assert(state != MOX_NONE); /* every sequence has its share */
-    mox_state_copy(c, mox_state_at(c, state), s->state);
+    mox_state_copy(c, mox_state_saved(c, state), s->state);
     s->checkpoints[s->n_saved++] = (mox_checkpoint){.at = at, .state = state, .asked = asked};
 }
 
@@ -215,7 +215,8 @@ mox_status mox_seq_skip(mox_seq *s, int64_t n, mox_err *err)
         for (int64_t i = 0; i < 2 * c->model->dims.n_layers; i++) {
             size_t bytes;
             void *part = mox_page_part(c, s->pages[p], i, &bytes);
-            if (bytes > 0) c->dev->memory.zero(c->dev, part, (int64_t)bytes);
+            mox_dev *d = mox_context_section_of(c, i / 2)->dev;
+            if (bytes > 0) d->memory.zero(d, part, (int64_t)bytes);
         }
     for (int64_t i = 0; i < n; i++) s->tokens[s->length + i] = -1; /* no token */
     s->length += n;

@@ -167,10 +167,11 @@ mox_status mox_state_file_read_page(mox_state_file *f, int64_t i, mox_context *c
         size_t bytes;
         void *part = mox_page_part(c, page, j, &bytes);
         if (bytes == 0) continue;
-        void *window = mox_window_open(c, part, f->window);
+        const mox_section *on = mox_context_section_of(c, j / 2);
+        void *window = mox_window_open(on, part, f->window);
         MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
         (void)XXH3_64bits_update(&sum, window, bytes);
-        mox_window_close(c, part, bytes, f->window);
+        mox_window_close(on, part, bytes, f->window);
         at += (int64_t)bytes;
     }
     return check_sum(f, i, XXH3_64bits_digest(&sum), err);
@@ -179,9 +180,18 @@ mox_status mox_state_file_read_page(mox_state_file *f, int64_t i, mox_context *c
 mox_status mox_state_file_read_state(mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err)
 {
     MOX_TRY(make_window(f, c, err));
-    const size_t bytes = mox_state_bytes(c);
-    void *window = mox_window_open(c, mox_state_at(c, state), f->window);
-    MOX_TRY(mox_file_read_at(&f->file, f->states_at + i * (int64_t)bytes, window, bytes, err));
-    mox_window_close(c, mox_state_at(c, state), bytes, f->window);
-    return check_sum(f, f->n_pages + i, XXH3_64bits(window, bytes), err);
+    int64_t at = f->states_at + i * (int64_t)mox_state_bytes(c);
+    XXH3_state_t sum;
+    (void)XXH3_64bits_reset(&sum);
+    for (int j = 0; j < c->n_sections; j++) {
+        size_t bytes;
+        float *piece = mox_state_piece(&c->sections[j], mox_state_saved(c, state), &bytes);
+        if (bytes == 0) continue;
+        void *window = mox_window_open(&c->sections[j], piece, f->window);
+        MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
+        (void)XXH3_64bits_update(&sum, window, bytes);
+        mox_window_close(&c->sections[j], piece, bytes, f->window);
+        at += (int64_t)bytes;
+    }
+    return check_sum(f, f->n_pages + i, XXH3_64bits_digest(&sum), err);
 }

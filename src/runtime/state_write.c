@@ -89,19 +89,18 @@ static mox_status write_meta(mox_out *o, const mox_state_job *job, const mox_sta
 typedef struct passage {
     mox_out o;
     mox_state_gate *gate;
-    mox_dev *dev; /* of the context */
     char *piece; /* [PIECE] */
 } passage;
 
 /* Bytes of the context, for the file and for their checksum. */
-static mox_status copy_out(passage *p, const void *from, size_t n, XXH3_state_t *sum, mox_err *err)
+static mox_status copy_out(passage *p, mox_dev *d, const void *from, size_t n, XXH3_state_t *sum, mox_err *err)
 {
     const char *bytes = from;
     for (size_t at = 0; at < n; at += PIECE) {
         const size_t take = n - at < PIECE ? n - at : PIECE;
         (void)pthread_mutex_lock(&p->gate->lock);
         const bool shut = p->gate->shut;
-        const mox_status status = shut ? MOX_OK : p->dev->memory.download(p->dev, p->piece, bytes + at, (int64_t)take, err);
+        const mox_status status = shut ? MOX_OK : d->memory.download(d, p->piece, bytes + at, (int64_t)take, err);
         (void)pthread_mutex_unlock(&p->gate->lock);
         MOX_TRY(status);
         if (shut) return mox_fail(err, MOX_E_CANCELLED, "what was to be written is needed elsewhere");
@@ -118,7 +117,7 @@ static mox_status write_page(passage *p, const mox_context *c, int32_t page, uin
     for (int64_t j = 0; j < 2 * c->model->dims.n_layers; j++) {
         size_t bytes;
         const void *part = mox_page_part(c, page, j, &bytes);
-        MOX_TRY(copy_out(p, part, bytes, &sum, err));
+        MOX_TRY(copy_out(p, mox_context_section_of(c, j / 2)->dev, part, bytes, &sum, err));
     }
     *out = XXH3_64bits_digest(&sum);
     return MOX_OK;
@@ -128,7 +127,11 @@ static mox_status write_state(passage *p, const mox_context *c, int32_t state, u
 {
     XXH3_state_t sum;
     (void)XXH3_64bits_reset(&sum);
-    MOX_TRY(copy_out(p, mox_state_at(c, state), mox_state_bytes(c), &sum, err));
+    for (int j = 0; j < c->n_sections; j++) {
+        size_t bytes;
+        const float *piece = mox_state_piece(&c->sections[j], mox_state_saved(c, state), &bytes);
+        MOX_TRY(copy_out(p, c->sections[j].dev, piece, bytes, &sum, err));
+    }
     *out = XXH3_64bits_digest(&sum);
     return MOX_OK;
 }
@@ -154,7 +157,7 @@ mox_status mox_state_job_write(const mox_state_job *job, const mox_context *c, c
     h.file_bytes = (uint64_t)mox_state_job_bytes(job, shape);
     h.meta_sum = XXH3_64bits_digest(&sum);
     h.header_sum = mox_state_header_sum(&h);
-    passage p = {.o = MOX_OUT_CLOSED, .gate = gate, .dev = c->dev, .piece = mox_alloc_array(PIECE, 1)};
+    passage p = {.o = MOX_OUT_CLOSED, .gate = gate, .piece = mox_alloc_array(PIECE, 1)};
     uint64_t *sums = mox_alloc_array((size_t)(job->n_pages + job->n_states), sizeof *sums);
     mox_status status =
         sums && p.piece ? mox_out_open_durable(&p.o, job->path, err) : mox_fail_memory(err, PIECE, job->path);

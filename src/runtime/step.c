@@ -50,7 +50,6 @@ static int64_t next_batch(mox_context *c, const mox_segment *segs, int32_t n_seg
         if (take == 0) continue;
         c->spans[*n_spans] = (mox_span){.row0 = n, .n = take, .pos0 = at, .pages = s->pages, .n_pages = s->n_pages};
         c->span_segment[*n_spans] = i;
-        c->recurrent[*n_spans] = s->state;
         s->touched = true;
         ++*n_spans;
         for (int64_t t = 0; t < take; t++, n++) {
@@ -61,10 +60,11 @@ static int64_t next_batch(mox_context *c, const mox_segment *segs, int32_t n_seg
     return n;
 }
 
-static mox_run make_run(const mox_context *c, mox_dev *dev, mox_arena *arena, int64_t n, int64_t n_spans,
+static mox_run make_run(const mox_context *c, const mox_section *p, mox_arena *arena, int64_t n, int64_t n_spans,
                         const mox_cancel *cancel, mox_err *err)
 {
-    return (mox_run){.dev = dev, .arena = arena, .residency = c->residency.places ? &c->residency : &c->model->residency,
+    return (mox_run){.dev = p->dev, .arena = arena, .first = p->first, .end = p->end, .recurrent_at = p->state_at,
+                     .residency = p->places ? &p->residency : &c->model->residency,
                      .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel,
                      .deterministic = c->deterministic, .n = n, .tokens = c->tokens,
                      .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
@@ -93,7 +93,7 @@ static mox_status flush_head(head_batch *b)
     mox_work_head(b->c, b->run.n);
     const float *all = b->logits;
     if (b->c->fetched) {
-        MOX_TRY(b->c->dev->memory.download(b->c->dev, b->c->fetched, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
+        MOX_TRY(b->run.dev->memory.download(b->run.dev, b->c->fetched, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
         all = b->c->fetched;
     }
     for (int64_t i = 0; i < b->run.n; i++) {
@@ -132,26 +132,47 @@ static mox_status give_logits(head_batch *b, const float *h, int64_t n_spans)
 
 /* ---- batches ---- */
 
+/* The batch as a section sees it, whose device is told of it. */
+static mox_run begin_section(mox_context *c, mox_section *p, const mox_segment *segs, int64_t n, int64_t n_spans, const mox_cancel *cancel,
+                          mox_err *err)
+{
+    mox_run run = make_run(c, p, &p->arena, n, n_spans, cancel, err);
+    for (int64_t i = 0; i < n_spans; i++) {
+        size_t bytes;
+        c->recurrent[i] = mox_state_piece(p, segs[c->span_segment[i]].seq->state, &bytes);
+    }
+    if (p->dev->apart) {
+        mox_batch batch = {.tokens = c->tokens, .pos = c->pos, .n = n, .spans = c->spans, .n_spans = n_spans};
+        p->dev->apart->begin(p->dev, &batch);
+        run.tokens = batch.tokens;
+        run.pos = batch.pos;
+    }
+    return run;
+}
+
 static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, int64_t n_spans, const mox_step_opts *opts,
                             mox_err *err)
 {
     const int64_t D = c->model->dims.dim, V = c->model->dims.n_vocab;
-    mox_run run = make_run(c, c->dev, &c->arena, n, n_spans, opts ? opts->cancel : NULL, err);
-    if (c->dev->apart) {
-        mox_batch batch = {.tokens = c->tokens, .pos = c->pos, .n = n, .spans = c->spans, .n_spans = n_spans};
-        c->dev->apart->begin(c->dev, &batch);
-        run.tokens = batch.tokens;
-        run.pos = batch.pos;
+    head_batch head = {.c = c, .segs = segs, .opts = opts};
+    float *h = NULL; /* [n, D], the residual stream, on the device of the section */
+    for (int i = 0; i < c->n_sections; i++) {
+        mox_section *p = &c->sections[i];
+        mox_arena_release(&p->arena, 0);
+        float *passed_on = h;
+        h = MOX_TAKE(&p->arena, float, n * D);
+        head.rows = MOX_TAKE(&p->arena, float, MOX_HEAD_ROWS * D);
+        head.logits = MOX_TAKE(&p->arena, float, MOX_HEAD_ROWS * V);
+        if (i > 0) p->dev->apart->bring(p->dev, h, c->sections[i - 1].dev, passed_on, n * D * (int64_t)sizeof *h);
+        mox_run run = begin_section(c, p, segs, n, n_spans, opts ? opts->cancel : NULL, err);
+        head.run = run;
+        MOX_TRY(mox_decoder_forward(c->model, &run, h));
     }
-    mox_arena_release(&c->arena, 0);
-    float *h = MOX_TAKE(&c->arena, float, n * D); /* [n, D], the residual stream */
-    head_batch head = {.c = c, .segs = segs, .opts = opts, .run = run, .rows = MOX_TAKE(&c->arena, float, MOX_HEAD_ROWS * D),
-                       .logits = MOX_TAKE(&c->arena, float, MOX_HEAD_ROWS * V)};
     head.run.n = 0;
-    MOX_TRY(mox_decoder_forward(c->model, &run, h));
     mox_work_batch(c, n, n_spans);
     MOX_TRY(give_logits(&head, h, n_spans));
-    return c->dev->memory.sync(c->dev, err);
+    for (int i = 0; i < c->n_sections; i++) MOX_TRY(c->sections[i].dev->memory.sync(c->sections[i].dev, err));
+    return MOX_OK;
 }
 
 mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err)
@@ -161,7 +182,8 @@ mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err)
     const int64_t D = c->model->dims.dim, V = c->model->dims.n_vocab;
     mox_arena arena;
     mox_arena_init_measure(&arena);
-    mox_run run = make_run(c, plan, &arena, c->n_batch, c->n_seqs, NULL, err);
+    const mox_section all = {.dev = plan, .end = (int32_t)c->model->dims.n_layers};
+    mox_run run = make_run(c, &all, &arena, c->n_batch, c->n_seqs, NULL, err);
     float *h = MOX_TAKE(&arena, float, c->n_batch * D);
     (void)MOX_TAKE(&arena, float, MOX_HEAD_ROWS * D);
     float *logits = MOX_TAKE(&arena, float, MOX_HEAD_ROWS * V);

@@ -75,7 +75,7 @@ void mox_work_batch(mox_context *c, int64_t n, int64_t n_spans)
     w->tokens += n;
     w->batches++;
     w->weight_bytes += dense_bytes(m, n);
-    if (c->dev->apart) w->weight_bytes += most_expert_bytes(m, n);
+    if (c->sections[0].dev->apart) w->weight_bytes += most_expert_bytes(m, n);
     w->macs += n * token_macs(m);
     const mox_dtype type = c->caches[0].first.type;
     int64_t cached = 0; /* bytes per position */

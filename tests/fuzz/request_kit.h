@@ -10,6 +10,7 @@
 #ifndef TESTS_REQUEST_KIT_H
 #define TESTS_REQUEST_KIT_H
 
+#include "app/cli/stop.h"
 #include "app/server/answer.h"
 #include "../unit/tokenizer_kit.h"
 
@@ -20,6 +21,9 @@ static void promise(int kept)
 {
     if (!kept) abort();
 }
+
+/* The server's main loop, which is not there. */
+void mox_cli_stop_wake(void) {}
 
 /* ---- HTTP ------------------------------------------------------------------------------------------------- */
 

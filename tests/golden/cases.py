@@ -502,8 +502,25 @@ def odd_cases(world):
 
 # ======== devices ==========================================================================================
 
+def check_spread(world, model, device):
+    """Layers on several devices give the bytes of one; the same device may be named several times."""
+    n_layers = json.loads((model / "config.json").read_text())
+    n_layers = n_layers.get("text_config", n_layers)["num_hidden_layers"]
+    prompt, counts = prompts_of(model)[0], [n for n in (2, 3) if n <= n_layers]
+    for mode, ids in (("prefill", prompt.ids), ("step", prompt.ids[:24])):
+        flags = ("--exact", *MODES[mode])
+        one = world.engine.logits(model, ids, "--device", device, *flags)
+        for n in counts:
+            several = f"{device}:{','.join('0' * n)}"
+            if world.engine.logits(model, ids, "--device", several, *flags).tobytes() != one.tobytes():
+                raise Mismatch(f"{several} gives other bytes than {device}: {mode}")
+    return f"the same bytes on {' and '.join(map(str, counts))} devices"
+
+
 def device_cases(world, device):
     flags = ("--device", device)
+    for model in world.fixtures:
+        yield Case(f"{device}/{model.name}/spread", lambda m=model: check_spread(world, m, device))
     for fixture in world.fixtures:
         prompts = prompts_of(fixture)
         for mode in ("prefill", "step", "chunk 7"):

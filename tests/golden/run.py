@@ -22,7 +22,8 @@ Errors are max |difference| / max |golden|, per prompt. Kinds of cases:
     planted   a small mistake in a checkpoint must show: these pass when the comparison would fail
     inspect   `moxie inspect` against counts taken from the tensors
     odd       (--odd only) golden, from copies whose every tensor lies at an odd offset
-    DEVICE    (--device only) golden, default and planted on that device, with what an emulated one can compute
+    DEVICE    (--device only) golden, default and planted on that device, with what an emulated one can compute; and
+              the layers spread over several of them, which changes no byte
 """
 import os
 

@@ -111,15 +111,21 @@ class Usage(Case):
     def test_no_gpu(self):
         if os.path.exists("/dev/nvidiactl"):
             self.skipTest("this machine has one")
-        done = moxie("run", "-m", DEMO, "--device", "cuda", "--raw", "-p", "x")
-        self.says(done, 4, "NVIDIA")
+        words = ["run", "-m", DEMO, "--raw", "--temp", "0", "-n", "4", "-q", "-p", "x"]
+        done = moxie(*words, "--device", "cuda")  # one line that says so, and the processor computes
+        self.assertEqual((done.returncode, done.stdout), (0, self.good(moxie(*words))))
+        self.assertIn(b"NVIDIA", done.stderr)
+        self.assertIn(b"; the cpu computes\n", done.stderr)
         self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
 
     def test_no_metal(self):
         if sys.platform == "darwin":
             self.skipTest("this machine has one")
-        done = moxie("run", "-m", DEMO, "--device", "metal", "--raw", "-p", "x")
-        self.says(done, 4, "no Metal", "use another device")
+        words = ("run", "-m", DEMO, "-q", "--raw", "--temp", "0", "-n", "4", "-p", "x")
+        done = moxie(*words, "--device", "metal")
+        self.assertEqual((done.returncode, done.stdout), (0, self.good(moxie(*words))))
+        self.assertIn(b"no Metal", done.stderr)
+        self.assertIn(b"; the cpu computes\n", done.stderr)
         self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
 
     def test_environment_stands_behind_flags(self):

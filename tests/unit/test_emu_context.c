@@ -1,6 +1,6 @@
-/* tests/unit/test_emu_context.c -- contexts on the emulated GPU: what they refuse, what they
- * leave behind when memory runs out, and sequences whose pages and states are on the device.
- * Where CONTEXT_DEVICE is defined, on that device (tests/metal).
+/* tests/unit/test_emu_context.c -- contexts on emulated GPUs, one or several: what they refuse, what they
+ * leave behind when memory runs out, and sequences whose pages and states are on the devices.
+ * Where CONTEXT_DEVICE is defined, on that device (tests/metal), and on one only.
  *
  * The models are folders on the command line: one with experts, and a recurrent one.  Logits of
  * the same steps must be the same bytes, as nothing on the device depends on time. */
@@ -18,11 +18,16 @@
 
 #include <cmocka.h>
 
-#ifndef CONTEXT_DEVICE
+#ifdef CONTEXT_DEVICE
+#define TWO_DEVICES CONTEXT_DEVICE
+enum { MOST_DEVICES = 1 };
+#else
 #define CONTEXT_DEVICE "emu"
+#define TWO_DEVICES "emu:0,1"
+enum { MOST_DEVICES = 3 };
 #endif
 
-enum { N = 70, AFTER = 5 };
+enum { N = 70, AFTER = 5, FEW = 12 };
 
 static const char *experts_dir, *recurrent_dir;
 static mox_model *experts, *recurrent;
@@ -51,11 +56,15 @@ static void ok(mox_status status, const mox_err *err)
     if (status != MOX_OK) fail_msg("%s", err->msg);
 }
 
-static mox_context *new_context(const mox_model *m, mox_seq **s)
+/* Tests of sequences go through these in turn. */
+static const char *const devices[] = {CONTEXT_DEVICE, TWO_DEVICES};
+enum { N_DEVICES = sizeof devices / sizeof *devices };
+
+static mox_context *new_context(const mox_model *m, const char *device, mox_seq **s)
 {
     mox_context *c;
     mox_err err;
-    ok(mox_context_create(&c, m, &(mox_context_opts){.device = CONTEXT_DEVICE, .n_ctx = 256, .n_batch = 64, .exact = true, .n_seqs = 2}, &err), &err);
+    ok(mox_context_create(&c, m, &(mox_context_opts){.device = device, .n_ctx = 256, .n_batch = 64, .exact = true, .n_seqs = 2}, &err), &err);
     ok(mox_seq_create(s, c, &err), &err);
     return c;
 }
@@ -92,6 +101,15 @@ static void test_refusals(void **state)
         const char *says;
     } cases[] = {
         {{.device = "abacus"}, "'abacus'"},
+        {{.device = "emulation"}, "'emulation'"},
+        {{.device = "cpu:0"}, "'cpu:0'"},
+        {{.device = "emu:"}, "list of numbers"},
+        {{.device = "emu:0,"}, "list of numbers"},
+        {{.device = "emu:0;1"}, "list of numbers"},
+        {{.device = "emu:-1"}, "list of numbers"},
+        {{.device = "emu:1000"}, "list of numbers"},
+        {{.device = "emu:0,1,2,3,4,5,6,7,8"}, "at most 8"},
+        {{.device = "emu:0,1,2,3,4,5,6,7"}, "8 devices for a model of"},
         {{.device = CONTEXT_DEVICE, .isa = "ref"}, "level of the cpu"},
         {{.device = CONTEXT_DEVICE, .expert_bytes = 1 << 20}, "resident"},
         {{.device = CONTEXT_DEVICE, .trace = no_trace}, "traced"},
@@ -123,7 +141,7 @@ static int fail_nth(void *user, size_t bytes)
 static void test_allocations_fail(void **state)
 {
     (void)state;
-    const mox_context_opts opts = {.device = CONTEXT_DEVICE, .n_ctx = 64, .n_batch = 16};
+    const mox_context_opts opts = {.device = TWO_DEVICES, .n_ctx = 64, .n_batch = 16};
     const int64_t live = mox_alloc_live();
     for (int64_t i = 1;; i++) {
         failing f = {.fail_at = i};
@@ -157,7 +175,7 @@ static void test_step_allocates_nothing(void **state)
 {
     (void)state;
     mox_seq *s;
-    mox_context *c = new_context(recurrent, &s);
+    mox_context *c = new_context(recurrent, TWO_DEVICES, &s);
     int64_t n = 0;
     mox_alloc_set_hook(count_all, &n);
     (void)run(c, s, 0, N);
@@ -170,12 +188,11 @@ static void test_step_allocates_nothing(void **state)
 /* ---- sequences ---- */
 
 /* Back to a checkpoint, and on again: the state was saved and restored on the device. */
-static void test_checkpoint(void **state)
+static void test_checkpoint_on(const char *device)
 {
-    (void)state;
     mox_seq *s;
     mox_err err;
-    mox_context *c = new_context(recurrent, &s);
+    mox_context *c = new_context(recurrent, device, &s);
     (void)run(c, s, 0, 64);
     float *first = kept(c, run(c, s, 64, AFTER)), *other = NULL;
     ok(mox_seq_cut(s, 64, &err), &err);
@@ -189,13 +206,18 @@ static void test_checkpoint(void **state)
     mox_context_destroy(&c);
 }
 
-/* A page that two sequences share is copied when one of them goes on. */
-static void test_shared_page(void **state)
+static void test_checkpoint(void **state)
 {
     (void)state;
+    for (int i = 0; i < N_DEVICES; i++) test_checkpoint_on(devices[i]);
+}
+
+/* A page that two sequences share is copied when one of them goes on. */
+static void test_shared_page_on(const char *device)
+{
     mox_seq *s, *t;
     mox_err err;
-    mox_context *c = new_context(experts, &s);
+    mox_context *c = new_context(experts, device, &s);
     ok(mox_seq_create(&t, c, &err), &err);
     (void)run(c, s, 0, 40);
     mox_share_hold(c, MOX_SHARE_PAGES, s->pages[0]); /* as a kept prefix does */
@@ -214,23 +236,36 @@ static void test_shared_page(void **state)
     mox_context_destroy(&c);
 }
 
+static void test_shared_page(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_DEVICES; i++) test_shared_page_on(devices[i]);
+}
+
 /* ---- states on disk ---- */
 
-static void *fetch(mox_context *c, const void *p, size_t bytes)
+static void *fetch(const mox_section *p, const void *from, size_t bytes)
 {
     mox_err err;
     void *to = malloc(bytes);
     assert_non_null(to);
-    ok(c->dev->memory.download(c->dev, to, p, (int64_t)bytes, &err), &err);
+    ok(p->dev->memory.download(p->dev, to, from, (int64_t)bytes, &err), &err);
     return to;
 }
 
-static void test_states_on_disk(void **state)
+static void same_bytes(const mox_section *p, const void *a, const void *b, size_t bytes)
 {
-    (void)state;
+    void *got = fetch(p, a, bytes), *want = fetch(p, b, bytes);
+    assert_memory_equal(got, want, bytes);
+    free(got);
+    free(want);
+}
+
+static void test_states_on_disk_of(const char *device)
+{
     mox_seq *s;
     mox_err err;
-    mox_context *c = new_context(recurrent, &s);
+    mox_context *c = new_context(recurrent, device, &s);
     (void)run(c, s, 0, N);
     assert_int_equal(s->n_saved, 1);
     char path[] = "emu-state-XXXXXX";
@@ -256,36 +291,73 @@ static void test_states_on_disk(void **state)
         for (int64_t j = 0; j < 2 * c->model->dims.n_layers; j++) {
             size_t bytes;
             const void *a = mox_page_part(c, page, j, &bytes), *b = mox_page_part(c, s->pages[i], j, &bytes);
-            if (bytes == 0) continue;
-            void *got = fetch(c, a, bytes), *want = fetch(c, b, bytes);
-            assert_memory_equal(got, want, bytes);
-            free(got);
-            free(want);
+            if (bytes > 0) same_bytes(mox_context_section_of(c, j / 2), a, b, bytes);
         }
     }
     const int32_t saved = mox_share_take(c, MOX_SHARE_STATES);
     ok(mox_state_file_read_state(&f, 0, c, saved, &err), &err);
-    void *got = fetch(c, mox_state_at(c, saved), mox_state_bytes(c)), *want = fetch(c, mox_state_at(c, job.states[0]), mox_state_bytes(c));
-    assert_memory_equal(got, want, mox_state_bytes(c));
-    free(got);
-    free(want);
+    size_t all = 0;
+    for (int i = 0; i < c->n_sections; i++) {
+        size_t bytes;
+        const mox_section *p = &c->sections[i];
+        const float *a = mox_state_piece(p, mox_state_saved(c, saved), &bytes);
+        const float *b = mox_state_piece(p, mox_state_saved(c, job.states[0]), &bytes);
+        if (bytes > 0) same_bytes(p, a, b, bytes);
+        all += bytes;
+    }
+    assert_int_equal(all, mox_state_bytes(c));
     mox_state_file_close(&f);
     mox_state_job_deinit(&job);
     (void)unlink(path);
     mox_context_destroy(&c);
 }
 
+static void test_states_on_disk(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_DEVICES; i++) test_states_on_disk_of(devices[i]);
+}
+
+/* ---- several devices ---- */
+
+/* The same bytes as on one, in a prompt and token by token; each device has its own layers alone. */
+static void test_spread(void **state)
+{
+    (void)state;
+    static const char *const spread[] = {CONTEXT_DEVICE, TWO_DEVICES, "emu:0,1,2"};
+    const mox_model *models[] = {experts, recurrent};
+    for (int m = 0; m < 2; m++) {
+        float *want[2] = {NULL, NULL};
+        int64_t bytes_of_one = 0;
+        for (int i = 0; i < MOST_DEVICES && i < models[m]->dims.n_layers; i++) {
+            mox_seq *s;
+            mox_context *c = new_context(models[m], spread[i], &s);
+            assert_int_equal(c->n_sections, i + 1);
+            assert_int_equal(c->sections[i].end, models[m]->dims.n_layers);
+            for (int p = 0; i > 0 && p <= i; p++) assert_true(c->sections[p].weight_bytes < bytes_of_one);
+            if (i == 0) bytes_of_one = c->sections[0].weight_bytes;
+            for (int j = 0; j < 2; j++) {
+                const float *logits = run(c, s, j == 0 ? 0 : FEW, j == 0 ? FEW : 1);
+                if (i == 0) want[j] = kept(c, logits);
+                else assert_memory_equal(logits, want[j], (size_t)c->model->dims.n_vocab * sizeof *logits);
+            }
+            mox_context_destroy(&c);
+        }
+        free(want[0]);
+        free(want[1]);
+    }
+}
+
 /* ---- a device that fails ---- */
 
 /* Half way through a step: the step says so, and so does every one after it. */
-static void test_device_fails(void **state)
+static void test_device_fails_of(const char *device, int which)
 {
-    (void)state;
     mox_seq *s;
     mox_err err = {0};
-    mox_context *c = new_context(experts, &s);
+    mox_context *c = new_context(experts, device, &s);
     (void)run(c, s, 0, 8);
-    MOX_GPU_LAUNCH(c->dev, add, 1, -1, 1, .n = 1); /* a grid that no device has */
+    MOX_GPU_LAUNCH(c->sections[which].dev, add, 1, -1, 1, .n = 1); /* a grid that no device has */
     for (int i = 0; i < 2; i++) {
         err = (mox_err){0};
         assert_int_equal(mox_step(c, &(mox_segment){.seq = s, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}, 1, NULL, &err), MOX_E_DEVICE);
@@ -296,6 +368,13 @@ static void test_device_fails(void **state)
     mox_context_destroy(&c);
 }
 
+static void test_device_fails(void **state)
+{
+    (void)state;
+    test_device_fails_of(CONTEXT_DEVICE, 0);
+    for (int i = 0; i < (MOST_DEVICES > 1 ? 2 : 1); i++) test_device_fails_of(TWO_DEVICES, i);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
@@ -304,7 +383,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_allocations_fail), cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_shared_page),      cmocka_unit_test(test_states_on_disk),
-        cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_spread),       cmocka_unit_test(test_device_fails),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -145,7 +145,7 @@ static void sizes_are_those_that_contexts_reserve(void **state)
             assert_int_equal(mox_context_measure(models[i], &o, &s, &err), MOX_OK);
             assert_int_equal(mox_context_create(&c, models[i], &o, &err), MOX_OK);
             assert_true(mox_context_bytes(c) == s.cache_bytes + s.step_bytes + s.small_bytes);
-            assert_true((int64_t)c->arena.capacity == s.step_bytes && c->cache_bytes + c->state_bytes == s.cache_bytes);
+            assert_true((int64_t)c->sections[0].arena.capacity == s.step_bytes && c->cache_bytes + c->state_bytes == s.cache_bytes);
             const mox_plan p = plan_of(models[i], (mox_plan_opts){.context = &o, .ram_bytes = 1LL << 40});
             assert_true(p.cache_bytes == s.cache_bytes && p.activation_bytes == s.step_bytes && p.n_batch == n_batch);
             mox_context_destroy(&c);

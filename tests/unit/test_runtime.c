@@ -445,12 +445,12 @@ static void test_failed_step_leaves_sequences_usable(void **state)
             mox_seq *s = new_seq(c), *other = new_seq(c);
             step(c, other, prompt, 9);
             step(c, s, prompt, 11);
-            true_matmul = c->dev->ops.matmul;
-            c->dev->ops.matmul = failing_matmul;
+            true_matmul = c->sections[0].dev->ops.matmul;
+            c->sections[0].dev->ops.matmul = failing_matmul;
             calls_left = fail_at;
             const mox_segment g = {.seq = s, .tokens = prompt + 11, .n = 19, .want = MOX_WANT_LAST};
             const mox_status status = mox_step(c, &g, 1, NULL, &err);
-            c->dev->ops.matmul = true_matmul;
+            c->sections[0].dev->ops.matmul = true_matmul;
             if (status != MOX_OK) {
                 assert_int_equal(status, MOX_E_DEVICE);
                 const int64_t at = mox_seq_length(s);
@@ -556,9 +556,9 @@ static void test_composed_operations_agree_with_fused_ones(void **state)
         float want[V];
         fresh_logits(models[i], prompt, 50, want);
         mox_context *c = new_context(models[i], (mox_context_opts){0});
-        c->dev->ops.residual_norm = NULL;
-        c->dev->ops.gdn_chunk = NULL;
-        mox_dev_complete(c->dev);
+        c->sections[0].dev->ops.residual_norm = NULL;
+        c->sections[0].dev->ops.gdn_chunk = NULL;
+        mox_dev_complete(c->sections[0].dev);
         step(c, new_seq(c), prompt, 50);
         assert_close(mox_logits_row(c, 0), want);
         mox_context_destroy(&c);

@@ -2,7 +2,8 @@
  * could do in the same seconds.
  *
  * Every measurement stands between two probes of the memory, of the arithmetic and of the disk, and
- * what it had to read and to multiply is counted by the context while it runs.  When experts are
+ * what it had to read and to multiply is counted by the context while it runs.  Of a device with memory of its
+ * own, copies of that memory are probed, and nothing else.  When experts are
  * streamed every byte of the budget is worth a slot, and the probe of the memory would take that of a hundred:
  * memory and arithmetic are then probed before there are slots, and only the disk between measurements.  A row
  * takes the medians of its measurements and of their probes, so that a busy or
@@ -36,6 +37,7 @@ typedef struct bench {
     mox_cli_session s;
     mox_probe *probe; /* NULL: it was there before the context, and found this: */
     double memory_before, macs_before;
+    mox_device_probe *copies; /* NULL: the processor computes */
     mox_disk_probe *disk;  /* NULL: experts are not read */
     mox_disk_speed reads;  /* how they are */
     mox_model_info info;
@@ -103,6 +105,7 @@ static mox_status probe_machine(bench *b, int64_t at, mox_err *err)
     static const double disk_s = 0.05;
     b->reads_memory[at] = b->probe ? mox_probe_read(b->probe) : b->memory_before;
     b->macs[at] = b->probe ? mox_probe_macs(b->probe) : b->macs_before;
+    if (b->copies) MOX_TRY(mox_device_probe_copy(b->copies, &b->reads_memory[at], err));
     if (b->disk) MOX_TRY(mox_disk_probe_try(b->disk, &b->reads, disk_s, err));
     b->reads_disk[at] = b->reads.bytes_per_s;
     return MOX_OK;
@@ -206,7 +209,9 @@ static int settle(bench *b, mox_context_opts *opts, int64_t disk_bytes)
     const bool stays = plan.fits && plan.experts != MOX_EXPERTS_STREAM;
     if (code == EXIT_OK && !stays) code = mox_cli_memory_plan(&b->s, b->o, opts, NULL, disk_bytes, &plan);
     if (code == EXIT_OK) code = mox_cli_memory_follow(&b->s, b->o, &plan, opts, NULL);
-    return code == EXIT_OK ? open_probe(b, opts, stays ? 0 : mox_max_i64(plan.experts_bytes, 1)) : code;
+    b->setup.instruction = "copy";
+    if (code != EXIT_OK || !mox_cli_on_cpu(b->o)) return code; /* a device is probed by its own copies */
+    return open_probe(b, opts, stays ? 0 : mox_max_i64(plan.experts_bytes, 1));
 }
 
 static int open_run(bench *b, int threads, bool first)
@@ -226,7 +231,9 @@ static int open_run(bench *b, int threads, bool first)
     b->reads = (mox_disk_speed){.n_at_once = opts.n_readers, .uring = opts.uring, .piece_bytes = opts.read_bytes};
     if (opts.expert_bytes > 0 && mox_disk_probe_create(&b->disk, b->s.model, disk_bytes, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
+    if (!mox_cli_on_cpu(b->o) && mox_device_probe_create(&b->copies, b->s.context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     b->setup.context = b->s.context;
+    mox_context_get_load(b->s.context, &b->setup.load);
     mox_context_get_kernels(b->s.context, &b->setup.kernels);
     return EXIT_OK;
 }
@@ -234,6 +241,7 @@ static int open_run(bench *b, int threads, bool first)
 static void close_run(bench *b)
 {
     mox_disk_probe_destroy(&b->disk);
+    mox_device_probe_destroy(&b->copies);
     mox_probe_destroy(&b->probe);
     for (int32_t i = 0; i < b->n_seqs; i++) mox_seq_destroy(&b->seqs[i]);
     mox_context_destroy(&b->s.context);
@@ -297,7 +305,7 @@ static int choose(bench *b)
     if (b->n_threads == 0) {
         b->threads[b->n_threads++] = 1;
         const int most = mox_machine_threads();
-        if (most > 1) b->threads[b->n_threads++] = most;
+        if (most > 1 && mox_cli_on_cpu(o)) b->threads[b->n_threads++] = most;
     }
     int code = fit(b, b->prefill, &b->n_prefill, 0, OPT_PREFILL, "a prompt");
     if (code == EXIT_OK) code = fit(b, b->depths, &b->n_depths, b->n_generate, OPT_DEPTHS, "a depth");

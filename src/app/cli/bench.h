@@ -11,7 +11,8 @@ enum { BENCH_STREAMS = 256 }; /* at most, as options.c says */
 
 /* What all rows have in common. */
 typedef struct bench_setup {
-    const char *model, *instruction;
+    const char *model, *instruction; /* of the processor; "copy" where a device computes */
+    mox_context_load load;      /* to a device */
     const mox_context *context; /* of the rows that follow */
     mox_kernels kernels;        /* the same */
     const char *format; /* "table", "csv" or "json" */
@@ -26,7 +27,7 @@ typedef struct bench_row {
     int threads;
     double rate, rate_low, rate_high; /* tokens per second: median, least, most */
     double bytes_per_token, macs_per_token;
-    double probe_bytes, probe_macs;   /* per second: medians */
+    double probe_bytes, probe_macs;   /* per second: medians; of a device what it copies, and no multiply-adds */
     mox_expert_stats experts;         /* of all samples */
     double seconds;                   /* of all samples */
     double probe_disk;                /* bytes per second, as experts are read: median; 0: none are */

@@ -11,7 +11,7 @@ static bool is(const bench_setup *s, const char *format) { return strcmp(s->form
 static double gbytes(const bench_row *r) { return r->bytes_per_token * r->rate / 1e9; }
 static double gmacs(const bench_row *r) { return r->macs_per_token * r->rate / 1e9; }
 static double bandwidth_percent(const bench_row *r) { return 100.0 * gbytes(r) / (r->probe_bytes / 1e9); }
-static double arithmetic_percent(const bench_row *r) { return 100.0 * gmacs(r) / (r->probe_macs / 1e9); }
+static double arithmetic_percent(const bench_row *r) { return r->probe_macs > 0.0 ? 100.0 * gmacs(r) / (r->probe_macs / 1e9) : 0.0; }
 
 static double all_tokens(const bench_row *r) { return r->samples > 0 ? (double)(r->tokens * r->samples) : 1.0; }
 static double disk_bytes(const bench_row *r) { return (double)r->experts.bytes_read / all_tokens(r); }
@@ -104,9 +104,11 @@ static void csv_row(const bench_setup *s, const bench_row *r)
 
 static void table_row(const bench_row *r)
 {
-    mox_cli_putf("%-12s %7d %9.2f %9.2f..%-9.2f %9.1f %7.2f %7.2f %4.0f%% %9.1f %8.1f %8.1f %4.0f%%", r->test, r->threads,
+    mox_cli_putf("%-12s %7d %9.2f %9.2f..%-9.2f %9.1f %7.2f %7.2f %4.0f%% %9.1f %8.1f", r->test, r->threads,
                  r->rate, r->rate_low, r->rate_high, r->bytes_per_token / 1e6, gbytes(r), r->probe_bytes / 1e9,
-                 bandwidth_percent(r), r->macs_per_token / 1e6, gmacs(r), r->probe_macs / 1e9, arithmetic_percent(r));
+                 bandwidth_percent(r), r->macs_per_token / 1e6, gmacs(r));
+    if (r->probe_macs > 0.0) mox_cli_putf(" %8.1f %4.0f%%", r->probe_macs / 1e9, arithmetic_percent(r));
+    else mox_cli_putf(" %8s %5s", "-", "-"); /* of a device nobody knows */
     if (r->experts.n_slots > 0)
         mox_cli_putf(" %4.0f%% %11.1f %6.2f %6.2f %8.1f %8.1f %8.1f %4.0f%% %7lld %9.2f", mox_cli_hit_percent(&r->experts),
                      disk_bytes(r) / 1e6, disk_rate(r) / 1e9, r->probe_disk / 1e9, read_ms(r), dense_ms(r), wait_ms(r), stream_percent(r),
@@ -123,7 +125,13 @@ void bench_print_begin(const bench_setup *s)
         json_text("instruction", s->instruction);
         mox_cli_putf(", ");
         json_text("kv_type", s->kernels.kv_type);
-        mox_cli_putf(", \"rows\": [");
+        mox_cli_putf(", ");
+        json_text("device", s->kernels.device);
+        mox_cli_putf(", \"devices\": %d, \"load\": {\"open_s\": ", (int)s->kernels.n_devices);
+        mox_cli_put_json_real(s->load.open_s);
+        mox_cli_putf(", \"upload_s\": ");
+        mox_cli_put_json_real(s->load.upload_s);
+        mox_cli_putf(", \"upload_bytes\": %lld}, \"rows\": [", (long long)s->load.upload_bytes);
     } else if (is(s, "csv")) {
         number n[N_NUMBERS];
         numbers_of(&(bench_row){0}, n);
@@ -134,7 +142,8 @@ void bench_print_begin(const bench_setup *s)
         mox_cli_put_text(s->model, strlen(s->model));
         char words[MOX_CLI_DESCRIPTION];
         mox_cli_describe_kernels(s->context, false, words);
-        mox_cli_putf(": %s (peak of %s)\n", words, s->instruction);
+        const bool copies = strcmp(s->instruction, "copy") == 0;
+        mox_cli_putf(": %s (%s%s)\n", words, copies ? "probe: copies of its own memory" : "peak of ", copies ? "" : s->instruction);
         if (s->color) mox_cli_putf("\x1b[1m");
         mox_cli_putf("%-12s %7s %9s %9s..%-9s %9s %7s %7s %5s %9s %8s %8s %5s", "test", "threads", "t/s", "least", "most",
                      "MB/tok", "GB/s", "probe", "%", "MMAC/tok", "GMAC/s", "peak", "%");
@@ -166,5 +175,8 @@ void bench_print_end(const bench_setup *s, const mox_model *m)
         char words[MOX_CLI_DESCRIPTION];
         mox_cli_describe_weights(m, words);
         mox_cli_putf("weights: %s\n", words);
+        if (s->load.upload_bytes > 0)
+            mox_cli_putf("load: %.3f s for the driver, %.2f GB of weights in %.3f s: %.1f GB/s\n", s->load.open_s,
+                         (double)s->load.upload_bytes / 1e9, s->load.upload_s, (double)s->load.upload_bytes / 1e9 / s->load.upload_s);
     }
 }

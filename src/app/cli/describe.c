@@ -12,9 +12,10 @@ void mox_cli_describe_kernels(const mox_context *c, bool threads, char out[MOX_C
 {
     mox_kernels k;
     mox_context_get_kernels(c, &k);
-    char count[32] = "";
+    char count[32] = "", spread[32] = "";
     if (threads) (void)snprintf(count, sizeof count, ", %d thread%s", (int)k.n_threads, k.n_threads == 1 ? "" : "s");
-    (void)snprintf(out, MOX_CLI_DESCRIPTION, "%s kernels, %s precision, %s cache%s", k.isa, k.precision,
+    if (k.n_devices > 1) (void)snprintf(spread, sizeof spread, " on %d devices", (int)k.n_devices);
+    (void)snprintf(out, MOX_CLI_DESCRIPTION, "%s kernels%s, %s precision, %s cache%s", k.isa, spread, k.precision,
                    k.kv_type, count);
 }
 
@@ -49,8 +50,8 @@ void mox_cli_put_kernels_json(const mox_context *c)
 {
     mox_kernels k;
     mox_context_get_kernels(c, &k);
-    mox_cli_putf("{\"device\": \"%s\", \"isa\": \"%s\", \"precision\": \"%s\", \"kv_type\": \"%s\", \"threads\": %d}", k.device, k.isa, k.precision,
-                 k.kv_type, (int)k.n_threads);
+    mox_cli_putf("{\"device\": \"%s\", \"devices\": %d, \"isa\": \"%s\", \"precision\": \"%s\", \"kv_type\": \"%s\", \"threads\": %d}",
+                 k.device, (int)k.n_devices, k.isa, k.precision, k.kv_type, (int)k.n_threads);
 }
 
 void mox_cli_put_weights_json(const mox_model *m)

@@ -255,8 +255,9 @@ const option_def mox_cli_table[N_OPTIONS] = {
                    .help = "compute with 32-bit numbers everywhere"},
     [OPT_DETERMINISTIC] = {"deterministic", 0, KIND_SWITCH, .commands = SETTINGS,
                            .help = "the same kernels for prompts, replies and requests that run together: slower"},
-    [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS,
-                    .help = "what computes; `moxie version` lists what this build has"},
+    [OPT_DEVICE] = {"device", 0, KIND_CHOICE, "cpu|emu|cuda|metal", .fallback = "cpu", .commands = SETTINGS, .numbered = true,
+                    .help = "what computes; cuda takes as few GPUs as the model fits on, cuda:1 the one of that number, cuda:0,1 "
+                            "spreads the layers over those; where there is no GPU, the cpu computes"},
     [OPT_ISA] = {"isa", 0, KIND_TEXT, "NAME", .commands = SETTINGS, .means = MEANS_LEVEL,
                  .help = "kernel level, as `moxie version` lists them (default: the best there is)"},
     [OPT_THREADS] = {"threads", 't', KIND_NUMBER, "N", 1, 1024, .commands = COMPUTES | PLAN | SERVE,
@@ -405,10 +406,10 @@ static bool parse_bytes(const option_def *d, const char *text, int64_t *out)
     return true;
 }
 
-static bool is_choice(const char *choices, const char *text)
+static bool is_choice(const option_def *d, const char *text)
 {
-    const size_t n = strlen(text);
-    for (const char *p = choices; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+    const size_t n = d->numbered ? strcspn(text, ":") : strlen(text);
+    for (const char *p = d->value; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
         if (n > 0 && strncmp(p, text, n) == 0 && (p[n] == '|' || p[n] == '\0')) return true;
     return false;
 }
@@ -431,7 +432,7 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
         mox_cli_say("%s can be given %d times, not more", shown, MOX_CLI_LIST);
         return false;
     case KIND_CHOICE:
-        if (is_choice(d->value, text)) return true;
+        if (is_choice(d, text)) return true;
         mox_cli_say("%s takes %s, not '%s'", shown, d->value, text);
         return false;
     case KIND_NUMBER:

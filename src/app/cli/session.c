@@ -115,9 +115,23 @@ static void say_scalar(const mox_cli_options *o)
     said = true;
 }
 
+/* The device that was asked for; where there is none, the cpu computes and one line says why. */
+static const char *find_device(const mox_cli_options *o)
+{
+    static bool said;
+    mox_err err;
+    const char *device = o->v[OPT_DEVICE].text;
+    if (mox_device_find(device, &err) != MOX_E_DEVICE) return device;
+    if (!said) mox_cli_say("%s; the cpu computes", err.msg);
+    said = true;
+    return "cpu";
+}
+
+bool mox_cli_on_cpu(const mox_cli_options *o) { return strcmp(find_device(o), "cpu") == 0; }
+
 void mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
-    const char *device = o->v[OPT_DEVICE].text;
+    const char *device = find_device(o);
     if (strcmp(device, "cpu") == 0) say_scalar(o);
     const char *kv = o->v[OPT_KV_TYPE].text;
     *out = (mox_context_opts){

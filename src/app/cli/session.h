@@ -47,6 +47,8 @@ int mox_cli_session_trace(mox_cli_session *s, const mox_cli_options *o, mox_cont
 int mox_cli_session_end(mox_cli_session *s, int code);
 void mox_cli_session_close(mox_cli_session *s);
 
+/* Does the processor compute: because it was asked for, or because the device that was is not there? */
+bool mox_cli_on_cpu(const mox_cli_options *o);
 /* The options' settings for a context, but for what depends on the memory. */
 void mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out);
 

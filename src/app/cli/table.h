@@ -29,6 +29,7 @@ typedef struct option_def {
     const char *help;
     unsigned commands;
     mox_cli_meaning means; /* of a KIND_TEXT */
+    bool numbered; /* of a KIND_CHOICE: a word may have numbers behind it, as in a:0,1 */
 } option_def;
 
 extern const option_def mox_cli_table[N_OPTIONS];

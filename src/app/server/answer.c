@@ -6,6 +6,7 @@
  *
  * I1  n_open counts choices that were or will be submitted and have not had their last event;
  *     who brings it to 0 finishes the answer and lets go of the call. */
+#include "app/cli/stop.h"
 #include "app/server/answer.h"
 
 #include "app/server/structure.h"
@@ -174,6 +175,10 @@ static void tell_done(mox_answer *a, mox_choice *c, const mox_event *e)
     observe_done(a, c, e);
     if (e->status == MOX_OK && a->ask.n_prompts == 0)
         mox_quotes_add(a->server->quotes, &a->asked.prompt, &a->asked.tokens, e->turn);
+    if (e->status == MOX_E_DEVICE) {
+        atomic_store(&a->server->lost, true);
+        mox_cli_stop_wake();
+    }
     if (e->status != MOX_OK && !a->failed) {
         a->failed = true;
         a->problem = mox_problem_of(e->err);

@@ -219,15 +219,19 @@ static void drain(mox_server *s)
     mox_log_note(&s->log, NULL, "time is up: what is left is cut off");
 }
 
-static void wait_for_the_end(mox_server *s)
+/* Returns the exit code. */
+static int wait_for_the_end(mox_server *s)
 {
-    while (!mox_cli_stop_signal()) {
+    while (!mox_cli_stop_signal() && !atomic_load(&s->lost)) {
         sleep_until_signal(60000);
         if (!reopen_log) continue;
         reopen_log = 0;
         mox_log_reopen(&s->log);
     }
+    const bool lost = atomic_load(&s->lost);
+    if (lost) mox_log_note(&s->log, NULL, "the device has failed, and answers nothing until the server is started again");
     drain(s);
+    return lost ? EXIT_RUNTIME : EXIT_OK;
 }
 
 static int run(mox_server *s, const mox_cli_options *o)
@@ -240,7 +244,7 @@ static int run(mox_server *s, const mox_cli_options *o)
     }
     if (code == EXIT_OK) {
         announce(s);
-        wait_for_the_end(s);
+        code = wait_for_the_end(s);
     } else if (s->listener.fd >= 0) {
         (void)close(s->listener.fd);
     }

@@ -33,6 +33,7 @@ typedef struct mox_server {
     int32_t n_slots;
     int64_t created; /* unix time */
     atomic_bool draining;
+    atomic_bool lost; /* a device has failed for good: the server ends, and whoever started it starts it again */
 } mox_server;
 
 typedef void mox_handler(mox_server *s, mox_http_call *c);

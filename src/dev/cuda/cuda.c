@@ -146,6 +146,37 @@ static void copy(mox_gpu_backend *b, void *to, const void *from, int64_t bytes)
     mox_cuda_leave(c);
 }
 
+/* The stream of `waits` goes on when that of c is where it is now. */
+static bool let_wait(mox_cuda *waits, mox_cuda *c)
+{
+    mox_cuda_enter(c);
+    mox_cuda_flush(c);
+    const bool fine = mox_cuda_fine(c) && mox_cuda_did(c, MOX_CUDA(&c->driver, cuEventRecord)(c->reached, c->stream), "an event");
+    mox_cuda_leave(c);
+    if (!fine) {
+        if (mox_cuda_fine(waits)) waits->fault = c->fault;
+        return false;
+    }
+    mox_cuda_enter(waits);
+    mox_cuda_flush(waits);
+    const bool queued = mox_cuda_fine(waits) &&
+                        mox_cuda_did(waits, MOX_CUDA(&waits->driver, cuStreamWaitEvent)(waits->stream, c->reached, 0), "waiting for another GPU");
+    mox_cuda_leave(waits);
+    return queued;
+}
+
+/* Without peer access between the two the driver takes a way over the host. */
+static void copy_from(mox_gpu_backend *b, void *to, mox_gpu_backend *other, const void *from, int64_t bytes)
+{
+    mox_cuda *c = (mox_cuda *)b, *source = (mox_cuda *)other;
+    if (bytes == 0 || !let_wait(c, source)) return;
+    mox_cuda_enter(c);
+    (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuMemcpyPeerAsync)(address(to), c->context, address(from), source->context, (size_t)bytes,
+                                                                  c->stream), "a copy from another GPU");
+    mox_cuda_leave(c);
+    (void)let_wait(source, c); /* what is there may be written again only then */
+}
+
 static void zero(mox_gpu_backend *b, void *to, int64_t bytes)
 {
     mox_cuda *c = (mox_cuda *)b;
@@ -199,12 +230,23 @@ static void close_device(mox_gpu_backend *b)
             if (c->stages[i].bytes) (void)MOX_CUDA(d, cuMemFreeHost)(c->stages[i].bytes);
             if (c->stages[i].passed) (void)MOX_CUDA(d, cuEventDestroy)(c->stages[i].passed);
         }
+        if (c->reached) (void)MOX_CUDA(d, cuEventDestroy)(c->reached);
         if (c->module) (void)MOX_CUDA(d, cuModuleUnload)(c->module);
         if (c->stream) (void)MOX_CUDA(d, cuStreamDestroy)(c->stream);
         mox_cuda_leave(c);
         (void)MOX_CUDA(d, cuCtxDestroy)(c->context); /* and what is allocated */
     }
     mox_free(c);
+}
+
+static mox_status count_devices(int *n, mox_err *err)
+{
+    mox_cuda_driver d;
+    *n = 0;
+    MOX_TRY(mox_cuda_driver_load(&d, err));
+    const CUresult result = MOX_CUDA(&d, cuDeviceGetCount)(n);
+    if (result == CUDA_SUCCESS) return MOX_OK;
+    return mox_fail(err, MOX_E_DEVICE, "the NVIDIA driver does not say how many GPUs there are: %s", mox_cuda_words(&d, result));
 }
 
 static mox_status choose_device(mox_cuda *c, int number, CUdevice *device, mox_err *err)
@@ -251,6 +293,7 @@ static mox_status prepare(mox_cuda *c, mox_err *err)
 #undef NAME
     };
     (void)(mox_cuda_did(c, MOX_CUDA(d, cuStreamCreate)(&c->stream, CU_STREAM_NON_BLOCKING), "making a stream") &&
+           mox_cuda_did(c, MOX_CUDA(d, cuEventCreate)(&c->reached, CU_EVENT_DISABLE_TIMING), "making an event") &&
            mox_cuda_did(c, MOX_CUDA(d, cuModuleLoadData)(&c->module, mox_cuda_kernels_image), "loading the kernels"));
     for (int i = 0; i < MOX_GPU_KERNEL_COUNT && mox_cuda_fine(c); i++)
         (void)mox_cuda_did(c, MOX_CUDA(d, cuModuleGetFunction)(&c->kernels[i], c->module, names[i]), names[i]);
@@ -278,7 +321,7 @@ static mox_status open_device(mox_gpu_backend **out, int number, mox_err *err)
     mox_cuda *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "an NVIDIA GPU");
     c->backend = (mox_gpu_backend){.name = "cuda", .model = "the NVIDIA GPU", .alloc = alloc, .free = release, .memory = memory,
-                                   .upload = upload, .copy = copy, .zero = zero, .launch = mox_cuda_launch_kernel,
+                                   .upload = upload, .upload_all = mox_cuda_upload_all, .copy = copy, .copy_from = copy_from, .zero = zero, .launch = mox_cuda_launch_kernel,
                                    .begin_step = mox_cuda_begin_step, .end_step = mox_cuda_end_step, .sync = sync,
                                    .download = download, .close = close_device};
     const mox_status status = start(c, number, err);
@@ -289,4 +332,4 @@ static mox_status open_device(mox_gpu_backend **out, int number, mox_err *err)
 
 __attribute__((visibility("default"))) extern const mox_cuda_plugin mox_cuda_plugin_entry;
 const mox_cuda_plugin mox_cuda_plugin_entry = {.version = MOX_VERSION, .backend_bytes = sizeof(mox_gpu_backend),
-                                               .n_kernels = MOX_GPU_KERNEL_COUNT, .open = open_device};
+                                               .n_kernels = MOX_GPU_KERNEL_COUNT, .open = open_device, .count = count_devices};

@@ -31,7 +31,7 @@ mox_status mox_cuda_driver_load(mox_cuda_driver *d, mox_err *err)
     *d = (mox_cuda_driver){0};
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return mox_fail(err, MOX_E_DEVICE, "no NVIDIA driver: libcuda.so.1 is not on this machine; install the driver");
+        return mox_fail(err, MOX_E_DEVICE, "no NVIDIA driver: libcuda.so.1 is not on this machine");
 #define FIND(name)                                                                              \
     *(void **)&d->name##_ = dlsym(library, STRING(name));                                    \
     if (!d->name##_)                                                                            \

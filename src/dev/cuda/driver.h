@@ -17,8 +17,9 @@
     X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxPushCurrent) X(cuCtxPopCurrent)                       \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                \
     X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost)               \
-    X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async)           \
-    X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize)                                 \
+    X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)         \
+    X(cuMemsetD8Async)                                                                          \
+    X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)            \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventSynchronize)                   \
     X(cuLaunchKernelEx)                                                                         \
     X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddNode) X(cuGraphInstantiate)                  \

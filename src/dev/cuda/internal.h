@@ -45,6 +45,7 @@ typedef struct mox_cuda {
     mox_cuda_driver driver;
     CUcontext context;
     CUstream stream;
+    CUevent reached; /* a place in the stream that another device waits for */
     CUmodule module;
     CUfunction kernels[MOX_GPU_KERNEL_COUNT];
     char model[96];
@@ -82,5 +83,8 @@ void mox_cuda_begin_step(mox_gpu_backend *b);
 void mox_cuda_end_step(mox_gpu_backend *b);
 /* Launches what was recorded so far; the rest of the step is launched as it comes. */
 void mox_cuda_flush(mox_cuda *c);
+
+/* upload.c */
+void mox_cuda_upload_all(mox_gpu_backend *b, const mox_upload *pieces, int64_t n);
 
 #endif

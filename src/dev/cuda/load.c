@@ -36,28 +36,43 @@ static mox_status find_plugin(const char *path, void **library, mox_err *err)
     mox_free(beside);
     if (!*library) *library = dlopen(MOX_CUDA_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
     if (*library) return MOX_OK;
-    return mox_fail(err, MOX_E_DEVICE, "this copy of moxie has no plug-in for NVIDIA GPUs (%s): install it, or use --device cpu",
+    return mox_fail(err, MOX_E_DEVICE, "this copy of moxie has no plug-in for NVIDIA GPUs (%s)",
                     dlerror());
 }
 
-mox_status mox_cuda_open(mox_gpu_backend **out, const char *path, int device, mox_err *err)
+static mox_status load_plugin(const mox_cuda_plugin **out, const char *path, mox_err *err)
 {
     void *library = NULL;
-    *out = NULL;
     MOX_TRY(find_plugin(path, &library, err));
-    const mox_cuda_plugin *plugin = dlsym(library, MOX_CUDA_PLUGIN_SYMBOL);
+    const mox_cuda_plugin *plugin = *out = dlsym(library, MOX_CUDA_PLUGIN_SYMBOL);
     if (!plugin) return mox_fail(err, MOX_E_DEVICE, "%s is not a plug-in of moxie", path ? path : MOX_CUDA_PLUGIN_FILE);
     if (strcmp(plugin->version, MOX_VERSION) != 0 || plugin->backend_bytes != sizeof(mox_gpu_backend) ||
         plugin->n_kernels != MOX_GPU_KERNEL_COUNT)
         return mox_fail(err, MOX_E_DEVICE, "the plug-in for NVIDIA GPUs is of another build (%s, this is %s): install both from "
                                            "one package", plugin->version, MOX_VERSION);
+    return MOX_OK;
+}
+
+mox_status mox_cuda_open(mox_gpu_backend **out, const char *path, int device, mox_err *err)
+{
+    const mox_cuda_plugin *plugin = NULL;
+    *out = NULL;
+    MOX_TRY(load_plugin(&plugin, path, err));
     return plugin->open(out, device, err);
 }
 
-mox_status mox_dev_cuda_open(mox_dev **out, bool halves, mox_err *err)
+mox_status mox_dev_cuda_open(mox_dev **out, int number, bool halves, mox_err *err)
 {
     *out = NULL;
     mox_gpu_backend *backend;
-    MOX_TRY(mox_cuda_open(&backend, NULL, 0, err));
+    MOX_TRY(mox_cuda_open(&backend, NULL, number, err));
     return mox_dev_gpu_open(out, backend, halves, err);
+}
+
+mox_status mox_dev_cuda_count(int *n, mox_err *err)
+{
+    const mox_cuda_plugin *plugin = NULL;
+    *n = 0;
+    MOX_TRY(load_plugin(&plugin, NULL, err));
+    return plugin->count(n, err);
 }

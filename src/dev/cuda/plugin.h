@@ -13,6 +13,7 @@ typedef struct mox_cuda_plugin {
     int32_t n_kernels;
     /* GPU number `device`, counted from 0. */
     mox_status (*open)(mox_gpu_backend **out, int device, mox_err *err);
+    mox_status (*count)(int *n, mox_err *err);
 } mox_cuda_plugin;
 
 #define MOX_CUDA_PLUGIN_FILE "libmoxie-cuda.so"

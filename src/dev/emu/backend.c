@@ -49,6 +49,19 @@ static void emu_copy(mox_gpu_backend *backend, void *to, const void *from, int64
     if (err) (void)mox_emu_copy(b->emu, to, from, bytes, err);
 }
 
+static void emu_copy_from(mox_gpu_backend *backend, void *to, mox_gpu_backend *other, const void *from, int64_t bytes)
+{
+    emu_backend *b = (emu_backend *)backend, *source = (emu_backend *)other;
+    unsigned char piece[4096]; /* a step allocates nothing */
+    mox_err *err = may_go_on(b);
+    if (err && source->wrong.status != MOX_OK) *err = source->wrong;
+    for (int64_t at = 0; err && err->status == MOX_OK && at < bytes; at += (int64_t)sizeof piece) {
+        const int64_t n = mox_min_i64(bytes - at, (int64_t)sizeof piece);
+        if (mox_emu_download(source->emu, piece, (const unsigned char *)from + at, n, err) == MOX_OK)
+            (void)mox_emu_upload(b->emu, (unsigned char *)to + at, piece, n, err);
+    }
+}
+
 static void emu_zero(mox_gpu_backend *backend, void *to, int64_t bytes)
 {
     emu_backend *b = (emu_backend *)backend;
@@ -96,7 +109,7 @@ mox_status mox_emu_backend_open(mox_gpu_backend **out, int64_t bytes, mox_err *e
     if (!b) return mox_fail_memory(err, sizeof *b, "the emulated device");
     b->bytes = bytes;
     b->backend = (mox_gpu_backend){.name = "emu", .model = "emulated", .alloc = emu_alloc, .free = emu_free, .memory = emu_memory,
-                                   .upload = emu_upload, .copy = emu_copy, .zero = emu_zero, .launch = emu_launch, .sync = emu_sync,
+                                   .upload = emu_upload, .copy = emu_copy, .copy_from = emu_copy_from, .zero = emu_zero, .launch = emu_launch, .sync = emu_sync,
                                    .download = emu_download, .close = emu_close};
     const mox_status status = mox_emu_create(&b->emu, bytes, err);
     if (status != MOX_OK) {

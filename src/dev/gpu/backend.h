@@ -8,12 +8,14 @@
  * call after it; nothing that was asked for later takes place.  So upload, copy, zero and launch
  * return nothing, and whoever wants to see results syncs (or downloads, which syncs).
  *
- * Threads: one at a time.  Nothing here allocates on the host but open and alloc. */
+ * Threads: one at a time; copy_from is a call of both its devices.  Nothing here allocates on the host but open, alloc
+ * and upload_all. */
 #ifndef MOX_DEV_GPU_BACKEND_H
 #define MOX_DEV_GPU_BACKEND_H
 
 #include "base/err.h"
 #include "dev/gpu/params.h"
+#include "dev/upload.h"
 
 enum { MOX_GPU_ALIGN = 256 };
 
@@ -34,7 +36,12 @@ struct mox_gpu_backend {
 
     /* `from` may be written again when upload returns. */
     void (*upload)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes);
+    /* All of them, by as many threads as pay; it may allocate.  NULL: one after the other is as good. */
+    void (*upload_all)(mox_gpu_backend *b, const mox_upload *pieces, int64_t n);
     void (*copy)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes); /* on the device; no overlap */
+    /* From memory of another device of the same target, after all that was asked of it so far and before
+     * all that will be.  What went wrong there has then gone wrong here, too. */
+    void (*copy_from)(mox_gpu_backend *b, void *to, mox_gpu_backend *other, const void *from, int64_t bytes);
     void (*zero)(mox_gpu_backend *b, void *to, int64_t bytes);
     /* params are the mox_gpu_NAME of the kernel, params_bytes of them; they are copied.  A grid
      * with a 0 does nothing. */

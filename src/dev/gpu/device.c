@@ -76,6 +76,30 @@ static mox_status gpu_sync(mox_dev *d, mox_err *err)
     return status;
 }
 
+static void gpu_upload_all(mox_dev *d, const mox_upload *pieces, int64_t n)
+{
+    mox_gpu_backend *b = enter(d);
+    if (b->upload_all) b->upload_all(b, pieces, n);
+    for (int64_t i = 0; i < n && !b->upload_all; i++) b->upload(b, pieces[i].to, pieces[i].from, pieces[i].bytes);
+    leave(d);
+}
+static int64_t gpu_room(mox_dev *d)
+{
+    int64_t total, left;
+    mox_gpu_backend *b = enter(d);
+    b->memory(b, &total, &left);
+    leave(d);
+    return left;
+}
+/* The only call that takes two locks, and it comes from the thread of steps alone. */
+static void gpu_bring(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes)
+{
+    mox_gpu_backend *source = enter(other), *b = enter(d);
+    b->copy_from(b, to, source, from, bytes);
+    leave(d);
+    leave(other);
+}
+
 /* ---- what the device is told once ---- */
 
 static mox_status gpu_know(mox_dev *d, const float *p, int64_t n, mox_err *err)
@@ -249,7 +273,8 @@ static void gpu_close(mox_dev *d)
 
 mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err)
 {
-    static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin};
+    static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin,
+                                        .upload_all = gpu_upload_all, .room = gpu_room, .bring = gpu_bring};
     *out = NULL;
     mox_dev_gpu *g = mox_alloc_array(1, sizeof *g);
     if (!g) {

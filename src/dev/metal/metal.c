@@ -434,6 +434,12 @@ mox_status mox_metal_open(mox_gpu_backend **out, mox_err *err)
     return status;
 }
 
+mox_status mox_dev_metal_find(mox_err *err)
+{
+    mox_objc o;
+    return mox_objc_load(&o, err);
+}
+
 mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err)
 {
     *out = NULL;

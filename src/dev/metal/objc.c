@@ -18,7 +18,7 @@ mox_status mox_objc_load(mox_objc *o, mox_err *err)
     void *send = NULL;
     void *library = dlopen("/System/Library/Frameworks/Metal.framework/Metal", RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return mox_fail(err, MOX_E_DEVICE, "this machine has no Metal, which is for Apple's GPUs on macOS: use another device, such as cpu");
+        return mox_fail(err, MOX_E_DEVICE, "this machine has no Metal, which is for Apple's GPUs on macOS");
     MOX_TRY(find(library, "objc_getClass", &o->get_class, err));
     MOX_TRY(find(library, "sel_registerName", &o->selector, err));
     MOX_TRY(find(library, "objc_autoreleasePoolPush", &o->push_pool, err));

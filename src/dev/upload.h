@@ -1,0 +1,13 @@
+/* dev/upload.h -- bytes of the host that go to a device. */
+#ifndef MOX_DEV_UPLOAD_H
+#define MOX_DEV_UPLOAD_H
+
+#include <stdint.h>
+
+typedef struct mox_upload {
+    void *to; /* memory of the device */
+    const void *from;
+    int64_t bytes;
+} mox_upload;
+
+#endif
