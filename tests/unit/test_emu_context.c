@@ -46,9 +46,8 @@ static void ok(mox_status status, const mox_err *err)
     if (status != MOX_OK) fail_msg("%s", err->msg);
 }
 
-/* Tests of sequences go through these in turn. */
-static const char *const devices[] = {"emu", "emu:0,1"};
-enum { N_DEVICES = sizeof devices / sizeof *devices };
+/* Of sequences whose pages and states are on two devices; one is the simpler case. */
+static const char two[] = "emu:0,1";
 
 static mox_context *new_context(const mox_model *m, const char *device, mox_seq **s)
 {
@@ -165,7 +164,7 @@ static void test_step_allocates_nothing(void **state)
 {
     (void)state;
     mox_seq *s;
-    mox_context *c = new_context(recurrent, "emu:0,1", &s);
+    mox_context *c = new_context(recurrent, two, &s);
     int64_t n = 0;
     mox_alloc_set_hook(count_all, &n);
     (void)run(c, s, 0, N);
@@ -178,11 +177,12 @@ static void test_step_allocates_nothing(void **state)
 /* ---- sequences ---- */
 
 /* Back to a checkpoint, and on again: the state was saved and restored on the device. */
-static void test_checkpoint_on(const char *device)
+static void test_checkpoint(void **state)
 {
+    (void)state;
     mox_seq *s;
     mox_err err;
-    mox_context *c = new_context(recurrent, device, &s);
+    mox_context *c = new_context(recurrent, two, &s);
     (void)run(c, s, 0, 64);
     float *first = kept(c, run(c, s, 64, AFTER)), *other = NULL;
     ok(mox_seq_cut(s, 64, &err), &err);
@@ -196,18 +196,13 @@ static void test_checkpoint_on(const char *device)
     mox_context_destroy(&c);
 }
 
-static void test_checkpoint(void **state)
+/* A page that two sequences share is copied when one of them goes on. */
+static void test_shared_page(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_DEVICES; i++) test_checkpoint_on(devices[i]);
-}
-
-/* A page that two sequences share is copied when one of them goes on. */
-static void test_shared_page_on(const char *device)
-{
     mox_seq *s, *t;
     mox_err err;
-    mox_context *c = new_context(experts, device, &s);
+    mox_context *c = new_context(experts, two, &s);
     ok(mox_seq_create(&t, c, &err), &err);
     (void)run(c, s, 0, 40);
     mox_share_hold(c, MOX_SHARE_PAGES, s->pages[0]); /* as a kept prefix does */
@@ -224,12 +219,6 @@ static void test_shared_page_on(const char *device)
     assert_memory_equal(run(c, t, 40, AFTER), alone, (size_t)c->model->dims.n_vocab * 4);
     free(alone);
     mox_context_destroy(&c);
-}
-
-static void test_shared_page(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_DEVICES; i++) test_shared_page_on(devices[i]);
 }
 
 /* ---- states on disk ---- */
@@ -251,11 +240,12 @@ static void same_bytes(const mox_section *p, const void *a, const void *b, size_
     free(want);
 }
 
-static void test_states_on_disk_of(const char *device)
+static void test_states_on_disk(void **state)
 {
+    (void)state;
     mox_seq *s;
     mox_err err;
-    mox_context *c = new_context(recurrent, device, &s);
+    mox_context *c = new_context(recurrent, two, &s);
     (void)run(c, s, 0, N);
     assert_int_equal(s->n_saved, 1);
     char path[] = "emu-state-XXXXXX";
@@ -300,12 +290,6 @@ static void test_states_on_disk_of(const char *device)
     mox_state_job_deinit(&job);
     (void)unlink(path);
     mox_context_destroy(&c);
-}
-
-static void test_states_on_disk(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_DEVICES; i++) test_states_on_disk_of(devices[i]);
 }
 
 /* ---- several devices ---- */
