@@ -218,13 +218,6 @@ mox_status mox_context_open_devices(mox_context *c, const mox_context_opts *o, m
     return open_apart(c, o, &w, err);
 }
 
-const mox_section *mox_context_section_of(const mox_context *c, int64_t layer)
-{
-    int i = 0;
-    while (layer >= c->sections[i].end) i++;
-    return &c->sections[i];
-}
-
 /* ---- weights ---- */
 
 static int by_file_and_offset(const void *a, const void *b)

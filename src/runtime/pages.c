@@ -91,6 +91,13 @@ void mox_state_copy(const mox_context *c, int64_t to, int64_t from)
 
 static bool apart(const mox_section *p) { return p->dev && p->dev->apart; }
 
+const mox_section *mox_context_section_of(const mox_context *c, int64_t layer)
+{
+    int i = 0;
+    while (layer >= c->sections[i].end) i++;
+    return &c->sections[i];
+}
+
 size_t mox_window_bytes(const mox_context *c)
 {
     if (!apart(&c->sections[0])) return 0;

@@ -481,7 +481,7 @@ bool ck_device_open(const char *name, mox_kern *kern, const ck_device_plant *pla
 {
     mox_err err;
     if (strcmp(name, "emu") == 0) must(mox_dev_emu_open(&at.dev, memory_bytes, false, &err), &err);
-    else if (strcmp(name, "cuda") == 0) must(mox_dev_cuda_open(&at.dev, false, &err), &err);
+    else if (strcmp(name, "cuda") == 0) must(mox_dev_cuda_open(&at.dev, 0, false, &err), &err);
     else if (strcmp(name, "metal") == 0) must(mox_dev_metal_open(&at.dev, false, &err), &err);
     else return false;
     must(at.dev->apart->reserve(at.dev, ROWS_MAX, SPANS_MAX, PAGES_MAX, &err), &err);

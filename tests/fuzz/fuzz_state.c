@@ -47,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     static float states[FLOATS];
     static mox_model model = {.dims.n_layers = 1, .recurrent_floats = FLOATS};
     static mox_layer_caches caches = {.first = {.data = cache, .type = MOX_DT_I8, .page_stride = PAGE}, .second = {.type = MOX_DT_I8}};
-    static mox_context c = {.model = &model, .caches = &caches, .cache_bytes = PAGE, .states = states, .shares[MOX_SHARE_PAGES].n = 1};
+    static mox_context c = {.model = &model, .caches = &caches, .cache_bytes = PAGE, .n_sections = 1, .sections[0] = {.end = 1, .states = states, .state_floats = FLOATS},
+                            .shares[MOX_SHARE_PAGES].n = 1};
     const mox_state_shape shape = mox_state_shape_of(&c, "key");
     if (n < 2) return 0;
     mox_file file;

@@ -56,9 +56,8 @@ static void ok(mox_status status, const mox_err *err)
     if (status != MOX_OK) fail_msg("%s", err->msg);
 }
 
-/* Tests of sequences go through these in turn. */
-static const char *const devices[] = {CONTEXT_DEVICE, TWO_DEVICES};
-enum { N_DEVICES = sizeof devices / sizeof *devices };
+/* Of sequences whose pages and states are on two devices; one is the simpler case. */
+static const char two[] = TWO_DEVICES;
 
 static mox_context *new_context(const mox_model *m, const char *device, mox_seq **s)
 {
@@ -175,7 +174,7 @@ static void test_step_allocates_nothing(void **state)
 {
     (void)state;
     mox_seq *s;
-    mox_context *c = new_context(recurrent, TWO_DEVICES, &s);
+    mox_context *c = new_context(recurrent, two, &s);
     int64_t n = 0;
     mox_alloc_set_hook(count_all, &n);
     (void)run(c, s, 0, N);
@@ -188,11 +187,12 @@ static void test_step_allocates_nothing(void **state)
 /* ---- sequences ---- */
 
 /* Back to a checkpoint, and on again: the state was saved and restored on the device. */
-static void test_checkpoint_on(const char *device)
+static void test_checkpoint(void **state)
 {
+    (void)state;
     mox_seq *s;
     mox_err err;
-    mox_context *c = new_context(recurrent, device, &s);
+    mox_context *c = new_context(recurrent, two, &s);
     (void)run(c, s, 0, 64);
     float *first = kept(c, run(c, s, 64, AFTER)), *other = NULL;
     ok(mox_seq_cut(s, 64, &err), &err);
@@ -206,18 +206,13 @@ static void test_checkpoint_on(const char *device)
     mox_context_destroy(&c);
 }
 
-static void test_checkpoint(void **state)
+/* A page that two sequences share is copied when one of them goes on. */
+static void test_shared_page(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_DEVICES; i++) test_checkpoint_on(devices[i]);
-}
-
-/* A page that two sequences share is copied when one of them goes on. */
-static void test_shared_page_on(const char *device)
-{
     mox_seq *s, *t;
     mox_err err;
-    mox_context *c = new_context(experts, device, &s);
+    mox_context *c = new_context(experts, two, &s);
     ok(mox_seq_create(&t, c, &err), &err);
     (void)run(c, s, 0, 40);
     mox_share_hold(c, MOX_SHARE_PAGES, s->pages[0]); /* as a kept prefix does */
@@ -234,12 +229,6 @@ static void test_shared_page_on(const char *device)
     assert_memory_equal(run(c, t, 40, AFTER), alone, (size_t)c->model->dims.n_vocab * 4);
     free(alone);
     mox_context_destroy(&c);
-}
-
-static void test_shared_page(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_DEVICES; i++) test_shared_page_on(devices[i]);
 }
 
 /* ---- states on disk ---- */
@@ -261,11 +250,12 @@ static void same_bytes(const mox_section *p, const void *a, const void *b, size_
     free(want);
 }
 
-static void test_states_on_disk_of(const char *device)
+static void test_states_on_disk(void **state)
 {
+    (void)state;
     mox_seq *s;
     mox_err err;
-    mox_context *c = new_context(recurrent, device, &s);
+    mox_context *c = new_context(recurrent, two, &s);
     (void)run(c, s, 0, N);
     assert_int_equal(s->n_saved, 1);
     char path[] = "emu-state-XXXXXX";
@@ -310,12 +300,6 @@ static void test_states_on_disk_of(const char *device)
     mox_state_job_deinit(&job);
     (void)unlink(path);
     mox_context_destroy(&c);
-}
-
-static void test_states_on_disk(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_DEVICES; i++) test_states_on_disk_of(devices[i]);
 }
 
 /* ---- several devices ---- */
