@@ -103,7 +103,8 @@ static size_t make_room(mox_state_dir *d, int64_t bytes)
     for (size_t n = 0;; n++) {
         int64_t total = bytes;
         entry *oldest = NULL;
-        for (entry *e = d->entries; e < d->entries + d->n_entries; e++) {
+        for (size_t i = 0; i < d->n_entries; i++) {
+            entry *e = &d->entries[i];
             if (e->fate == GIVES_WAY) continue;
             total += e->bytes;
             if (!oldest || e->modified < oldest->modified) oldest = e;
@@ -352,8 +353,10 @@ static char *name_file(const mox_state_dir *d, const mox_state_job *job)
 static bool list_old(mox_state_dir *d, mox_state_job *job, int64_t bytes)
 {
     size_t at[] = {[GIVES_WAY] = 0, [REPLACED] = 0};
-    for (entry *e = d->entries; e < d->entries + d->n_entries; e++)
+    for (size_t i = 0; i < d->n_entries; i++) {
+        entry *e = &d->entries[i];
         if (strcmp(e->path, job->path) == 0 || is_beginning(e, job->tokens, job->n_tokens)) e->fate = REPLACED;
+    }
     job->n_first = make_room(d, bytes);
     job->old = mox_alloc_array(d->n_entries, sizeof *job->old);
     if (!job->old) {
@@ -361,7 +364,8 @@ static bool list_old(mox_state_dir *d, mox_state_job *job, int64_t bytes)
         return false;
     }
     at[REPLACED] = job->n_first;
-    for (entry *e = d->entries; e < d->entries + d->n_entries; e++) {
+    for (size_t i = 0; i < d->n_entries; i++) {
+        entry *e = &d->entries[i];
         if (e->fate == GIVES_WAY) e->n_full = e->n_tokens = 0; /* not to be loaded any more */
         else if (e->fate == STAYS || strcmp(e->path, job->path) == 0) continue;
         job->old[at[e->fate]++] = e->path;

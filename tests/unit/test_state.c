@@ -633,6 +633,30 @@ static void test_a_full_disk_is_told_of_until_it_has_room(void **state)
     assert_int_equal(at.n_warnings, 3);
 }
 
+/* What a file would replace is only removed when the file is there. */
+static void test_a_failed_write_replaces_nothing(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    place at;
+    char path[300];
+    full_disk disk = {.full = true};
+    new_place_with_file(&at, m, path, sizeof path);
+    mox_context *c = new_context(m, context_opts);
+    mox_prefix *p = new_prefix(c, opts_of(&at));
+    mox_seq *s = new_seq(c);
+    (void)step(s, tokens[0], TURN + NEXT);
+    mox_io_set_hook(may_be_full, &disk);
+    mox_prefix_keep(p, s);
+    mox_prefix_destroy(&p);
+    mox_io_set_hook(NULL, NULL);
+    mox_context_destroy(&c);
+    assert_int_equal(atomic_load(&disk.n_tried), 1);
+    assert_int_equal(at.n_warnings, 1);
+    assert_int_equal(list_files(&at, path, sizeof path), 1);
+    assert_int_equal(found(m, opts_of(&at), 0), TURN);
+}
+
 /* ---- files that are read while memory is short ---- */
 
 static void assert_goes_on_right(const mox_model *m, mox_seq *s, int which)
@@ -791,6 +815,7 @@ int main(void)
         cmocka_unit_test_teardown(test_what_was_given_up_is_written_later, take_hooks_out),
         cmocka_unit_test_teardown(test_steps_do_not_wait_for_removals, take_hooks_out),
         cmocka_unit_test_teardown(test_a_full_disk_is_told_of_until_it_has_room, take_hooks_out),
+        cmocka_unit_test_teardown(test_a_failed_write_replaces_nothing, take_hooks_out),
         cmocka_unit_test_teardown(test_a_failed_load_does_not_leave_a_match_that_is_gone, take_hooks_out),
         cmocka_unit_test_teardown(test_a_path_that_is_extended_from_a_file_stays, take_hooks_out),
         cmocka_unit_test_teardown(test_killed_writers_leave_nothing_that_is_used, take_hooks_out),
