@@ -6,11 +6,12 @@
 
 #include <dlfcn.h>
 
-/* *to = the function; an entry point through which no type can be seen is stored as it is. */
+/* `to` is a pointer to a pointer to a function. */
 static mox_status find(void *library, const char *name, void *to, mox_err *err)
 {
     *(void **)to = dlsym(library, name);
-    return *(void **)to ? MOX_OK : mox_fail(err, MOX_E_DEVICE, "Metal of this machine has no %s: macOS 13 or later is needed", name);
+    if (*(void **)to) return MOX_OK;
+    return mox_fail(err, MOX_E_DEVICE, "Metal of this machine has no %s: macOS 13 or later is needed", name);
 }
 
 mox_status mox_objc_load(mox_objc *o, mox_err *err)
@@ -18,7 +19,8 @@ mox_status mox_objc_load(mox_objc *o, mox_err *err)
     void *send = NULL;
     void *library = dlopen("/System/Library/Frameworks/Metal.framework/Metal", RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return mox_fail(err, MOX_E_DEVICE, "this machine has no Metal, which is for Apple's GPUs on macOS: use another device, such as cpu");
+        return mox_fail(err, MOX_E_DEVICE, "this machine has no Metal, which is for Apple's GPUs on macOS: use another device, "
+                                           "such as cpu");
     MOX_TRY(find(library, "objc_getClass", &o->get_class, err));
     MOX_TRY(find(library, "sel_registerName", &o->selector, err));
     MOX_TRY(find(library, "objc_autoreleasePoolPush", &o->push_pool, err));
