@@ -55,12 +55,11 @@ struct object {
 };
 
 EXPORT fake_metal_state fake_metal;
-static mox_emu *gpu;
+static mox_emu *gpu; /* one for all devices, and kept: stacks that are given back keep the marks of sanitizers */
 static object *pool[1024]; /* what is released when pools end */
 static int n_pooled, pool_starts[64];
 static object *sent[QUEUE_MAX]; /* in order, not yet run */
 static int n_sent;
-static int n_devices;
 
 static void wrong(const char *what)
 {
@@ -92,7 +91,6 @@ static void give_up(object *o)
     if (o->is_own) (void)munmap(o->bytes, o->size);
     if (o->is_own) (void)munmap(o->on_gpu, o->size);
     if (o->kind == BUFFER) o->home->n_buffers--;
-    if (o->kind == DEVICE && --n_devices == 0) mox_emu_destroy(&gpu);
     free(o->text);
     free(o->launches);
     fake_metal.n_objects--;
@@ -136,7 +134,7 @@ void *MTLCreateSystemDefaultDevice(void)
 {
     if (fake_metal.wish == FAKE_NO_DEVICE) return NULL;
     mox_err err;
-    if (n_devices++ == 0 && mox_emu_create(&gpu, MOX_EMU_PAGE, &err) != MOX_OK) abort();
+    if (!gpu && mox_emu_create(&gpu, MOX_EMU_PAGE, &err) != MOX_OK) abort();
     return make(DEVICE, "Made-up GPU");
 }
 
