@@ -36,7 +36,8 @@ typedef struct object object;
 struct object {
     kind kind;
     int count; /* of owners; 0: gone */
-    bool autoreleased;
+    object *home;      /* QUEUE, COMMANDS, BUFFER: the device */
+    uint64_t n_buffers; /* DEVICE: that it has */
     char *text;                    /* STRING, ERROR, FUNCTION */
     bool safe_math;                /* OPTIONS */
     const mox_emu_kernel *kernel;  /* PIPELINE; ENCODER: the one that is set */
@@ -54,12 +55,11 @@ struct object {
 };
 
 EXPORT fake_metal_state fake_metal;
-static mox_emu *gpu;
+static mox_emu *gpu; /* one for all devices, and kept: stacks that are given back keep the marks of sanitizers */
 static object *pool[1024]; /* what is released when pools end */
 static int n_pooled, pool_starts[64];
 static object *sent[QUEUE_MAX]; /* in order, not yet run */
 static int n_sent;
-static uint64_t n_buffers;
 
 static void wrong(const char *what)
 {
@@ -90,8 +90,7 @@ static void give_up(object *o)
     if (o->kind == ENCODER) give_up(o->commands);
     if (o->is_own) (void)munmap(o->bytes, o->size);
     if (o->is_own) (void)munmap(o->on_gpu, o->size);
-    n_buffers -= o->kind == BUFFER;
-    if (o->kind == DEVICE) mox_emu_destroy(&gpu);
+    if (o->kind == BUFFER) o->home->n_buffers--;
     free(o->text);
     free(o->launches);
     fake_metal.n_objects--;
@@ -135,7 +134,7 @@ void *MTLCreateSystemDefaultDevice(void)
 {
     if (fake_metal.wish == FAKE_NO_DEVICE) return NULL;
     mox_err err;
-    if (mox_emu_create(&gpu, MOX_EMU_PAGE, &err) != MOX_OK) abort();
+    if (!gpu && mox_emu_create(&gpu, MOX_EMU_PAGE, &err) != MOX_OK) abort();
     return make(DEVICE, "Made-up GPU");
 }
 
@@ -259,7 +258,14 @@ METHOD(m_unified) { UNUSED; return NUMBER(fake_metal.wish != FAKE_MEMORY_APART);
 METHOD(m_working_set) { UNUSED; return NUMBER((uint64_t)8 << 30); }
 METHOD(m_allocated) { UNUSED; return NUMBER((uint64_t)1 << 30); }
 METHOD(m_longest) { UNUSED; return NUMBER((uint64_t)4 << 30); }
-METHOD(m_new_queue) { UNUSED; return fake_metal.wish == FAKE_NO_QUEUE ? NULL : make(QUEUE, NULL); }
+METHOD(m_new_queue)
+{
+    UNUSED;
+    if (fake_metal.wish == FAKE_NO_QUEUE) return NULL;
+    object *o = make(QUEUE, NULL);
+    o->home = self;
+    return o;
+}
 METHOD(m_fast_math)
 {
     self->safe_math = va_arg(a, int) == 0;
@@ -306,19 +312,19 @@ METHOD(m_new_pipeline)
 METHOD(m_most_threads) { UNUSED; return NUMBER(fake_metal.wish == FAKE_FEW_THREADS ? 96 : self->kernel->n_threads); }
 METHOD(m_lanes) { UNUSED; return NUMBER(fake_metal.wish == FAKE_MANY_LANES ? 64 : 32); }
 
-static object *make_buffer(void *bytes, void *on_gpu, size_t size, bool is_own)
+static object *make_buffer(object *home, void *bytes, void *on_gpu, size_t size, bool is_own)
 {
     object *o = make(BUFFER, NULL);
     o->bytes = bytes;
     o->on_gpu = on_gpu;
     o->size = size;
     o->is_own = is_own;
-    n_buffers++;
+    o->home = home;
+    home->n_buffers++;
     return o;
 }
 METHOD(m_new_buffer)
 {
-    (void)self;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (va_arg(a, uint64_t) + page - 1) / page * page;
     expect(va_arg(a, uint64_t) == 0, "memory that is not shared");
     if (fake_metal.wish == FAKE_NO_BUFFER) return NULL;
@@ -329,18 +335,17 @@ METHOD(m_new_buffer)
     (void)close(file);
     if (bytes == MAP_FAILED || on_gpu == MAP_FAILED) abort();
     memset(bytes, 0xFF, size);
-    return make_buffer(bytes, on_gpu, size, true);
+    return make_buffer(self, bytes, on_gpu, size, true);
 }
 METHOD(m_new_buffer_over)
 {
-    (void)self;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char *bytes = va_arg(a, unsigned char *);
     const uint64_t size = va_arg(a, uint64_t);
     expect((uintptr_t)bytes % page == 0 && size > 0 && size % page == 0, "bytes of the host that are not whole pages");
     expect(va_arg(a, uint64_t) == 0, "memory that is not shared");
     expect(va_arg(a, void *) == NULL, "a deallocator of bytes that are not Metal's");
-    return fake_metal.wish == FAKE_NO_BUFFER ? NULL : make_buffer(bytes, bytes, size, false);
+    return fake_metal.wish == FAKE_NO_BUFFER ? NULL : make_buffer(self, bytes, bytes, size, false);
 }
 METHOD(m_address) { UNUSED; return self->on_gpu; }
 METHOD(m_contents) { UNUSED; return self->bytes; }
@@ -350,6 +355,7 @@ METHOD(m_command_buffer)
     UNUSED;
     if (fake_metal.wish == FAKE_NO_COMMANDS) return NULL;
     object *o = later(make(COMMANDS, "the GPU was lost"));
+    o->home = self->home;
     o->launches = calloc(LAUNCHES_MAX, sizeof *o->launches);
     if (!o->launches) abort();
     return o;
@@ -393,7 +399,7 @@ METHOD(m_dispatch)
     object *c = self->commands;
     expect(!self->is_closed && !c->is_sent, "a launch in commands that are closed");
     expect(self->is_ordered, "a launch that does not wait for the one before");
-    expect(self->n_resources == n_buffers, "a launch that may not use all memory");
+    expect(self->n_resources == c->home->n_buffers, "a launch that may not use all memory");
     if (!self->kernel || c->n_launches == LAUNCHES_MAX) abort();
     expect(self->params_bytes == (int64_t)self->kernel->params_bytes, "a launch without its parameters");
     expect(threads.width == (uint64_t)self->kernel->n_threads && threads.height == 1 && threads.depth == 1, "a group of another size");

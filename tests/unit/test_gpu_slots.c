@@ -1,6 +1,6 @@
 /* tests/unit/test_gpu_slots.c -- a GPU device that may take operands in f16, against one that may not.
  *
- * Both are emulated and get the same numbers.  Where many tokens come at once, results must be near
+ * Both are emulated, or of Metal where KIT_METAL is defined (tests/metal), and get the same numbers.  Where many tokens come at once, results must be near
  * each other and must not be the same bytes: that is, the kernels for many made them, and made them
  * right.  A product marked exact must be much nearer, and where few come, bytes the same.  Every operation
  * also runs with something slightly wrong, which the comparison must notice. */
@@ -33,13 +33,18 @@ static void must(mox_status status)
     assert_int_equal(status, MOX_OK);
 }
 
+#ifdef KIT_METAL
+#define OPEN(out, halves, err) mox_dev_metal_open(out, halves, err)
+#else
+#define OPEN(out, halves, err) mox_dev_emu_open(out, (int64_t)1 << 28, halves, err)
+#endif
+
 static int begin(void **state)
 {
     (void)state;
-    const int64_t bytes = (int64_t)1 << 28;
     at.n_blocks = 0;
-    must(mox_dev_emu_open(&at.plain, bytes, false, &at.err));
-    must(mox_dev_emu_open(&at.halves, bytes, true, &at.err));
+    must(OPEN(&at.plain, false, &at.err));
+    must(OPEN(&at.halves, true, &at.err));
     must(at.plain->apart->reserve(at.plain, 128, 4, 64, &at.err));
     must(at.halves->apart->reserve(at.halves, 128, 4, 64, &at.err));
     return 0;

@@ -145,25 +145,30 @@ static bool begin_commands(mox_metal *m)
         (void)mox_fail(&m->fault, MOX_E_DEVICE, "%s takes no more commands; it must be opened again", m->model);
         return false;
     }
-    if (m->own.n > 0) MOX_SEND_WITH(&m->objc, use_resources, m->encoder, m->own.buffers, (uint64_t)m->own.n, USAGE_READ | USAGE_WRITE);
-    if (m->mapped.n > 0) MOX_SEND_WITH(&m->objc, use_resources, m->encoder, m->mapped.buffers, (uint64_t)m->mapped.n, USAGE_READ);
+    const metal_list *own = &m->own, *mapped = &m->mapped;
+    if (own->n > 0)
+        MOX_SEND_WITH(&m->objc, use_resources, m->encoder, own->buffers, (uint64_t)own->n, USAGE_READ | USAGE_WRITE);
+    if (mapped->n > 0)
+        MOX_SEND_WITH(&m->objc, use_resources, m->encoder, mapped->buffers, (uint64_t)mapped->n, USAGE_READ);
     return true;
 }
 
-static void launch(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t params_bytes)
+static void launch(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params,
+                   size_t params_bytes)
 {
     mox_metal *m = (mox_metal *)b;
     assert(params_bytes == kernels[kernel].params_bytes);
     for (int i = 0; i < 3; i++) {
         if (groups[i] == 0) return;
         if ((groups[i] < 0 || groups[i] > INT32_MAX) && fine(m))
-            (void)mox_fail(&m->fault, MOX_E_DEVICE, "kernel %s: a grid of %lld x %lld x %lld groups is not possible", kernels[kernel].name,
-                           (long long)groups[0], (long long)groups[1], (long long)groups[2]);
+            (void)mox_fail(&m->fault, MOX_E_DEVICE, "kernel %s: a grid of %lld x %lld x %lld groups is not possible",
+                           kernels[kernel].name, (long long)groups[0], (long long)groups[1], (long long)groups[2]);
     }
     if (!fine(m)) return;
     void *pool = m->objc.push_pool();
     if (begin_commands(m)) {
-        const mox_metal_size grid = {(uint64_t)groups[0], (uint64_t)groups[1], (uint64_t)groups[2]}, group = {kernels[kernel].threads, 1, 1};
+        const mox_metal_size grid = {(uint64_t)groups[0], (uint64_t)groups[1], (uint64_t)groups[2]};
+        const mox_metal_size group = {kernels[kernel].threads, 1, 1};
         MOX_SEND_WITH(&m->objc, set_pipeline, m->encoder, m->pipelines[kernel]);
         MOX_SEND_WITH(&m->objc, set_bytes, m->encoder, params, params_bytes, 0);
         MOX_SEND_WITH(&m->objc, dispatch, m->encoder, grid, group);
@@ -211,14 +216,17 @@ static mox_status begin_block(mox_metal *m, metal_list *list, void **pool, mox_e
 }
 
 /* Notes a new buffer, whose bytes from `skip` on the caller gets, or says that there was no room for it. */
-static mox_status note_block(mox_metal *m, metal_list *list, mox_id buffer, uint64_t size, uint64_t skip, void **out, mox_err *err)
+static mox_status note_block(mox_metal *m, metal_list *list, mox_id buffer, uint64_t size, uint64_t skip, void **out,
+                             mox_err *err)
 {
     if (!buffer) {
         int64_t total, left;
         memory(&m->backend, &total, &left);
-        return mox_fail(err, MOX_E_MEMORY, "%s has no room for %lld MiB: %lld of its %lld MiB are free, and a buffer has at most %lld",
-                        m->model, (long long)mox_ceil_div((int64_t)size, 1 << 20), (long long)(left >> 20), (long long)(total >> 20),
-                        (long long)(MOX_SEND(&m->objc, longest_buffer, m->device) >> 20));
+        const uint64_t longest = MOX_SEND(&m->objc, longest_buffer, m->device);
+        return mox_fail(err, MOX_E_MEMORY,
+                        "%s has no room for %lld MiB: %lld of its %lld MiB are free, and a buffer has at most %lld", m->model,
+                        (long long)mox_ceil_div((int64_t)size, 1 << 20), (long long)(left >> 20), (long long)(total >> 20),
+                        (long long)(longest >> 20));
     }
     const metal_block block = {MOX_SEND(&m->objc, address, buffer) + skip,
                                (unsigned char *)MOX_SEND(&m->objc, contents, buffer) + skip, size - skip};
@@ -364,9 +372,11 @@ static mox_status choose_device(mox_metal *m, mox_err *err)
     const char *name = MOX_SEND(&m->objc, utf8, MOX_SEND(&m->objc, device_name, m->device));
     (void)snprintf(m->model, sizeof m->model, "%s", name ? name : "the GPU");
     if (!MOX_SEND_WITH(&m->objc, supports_family, m->device, FAMILY_METAL3))
-        return mox_fail(err, MOX_E_DEVICE, "%s does not have Metal 3, which is needed: use another device, such as cpu", m->model);
+        return mox_fail(err, MOX_E_DEVICE, "%s does not have Metal 3, which is needed: use another device, such as cpu",
+                        m->model);
     if (!MOX_SEND(&m->objc, is_unified, m->device))
-        return mox_fail(err, MOX_E_DEVICE, "%s has memory of its own, and only GPUs that share the processor's are supported", m->model);
+        return mox_fail(err, MOX_E_DEVICE, "%s has memory of its own, and only GPUs that share the processor's are supported",
+                        m->model);
     return MOX_OK;
 }
 
@@ -397,11 +407,14 @@ static mox_status make_pipeline(mox_metal *m, int i, mox_err *err)
     const mox_id pipeline = m->pipelines[i] = MOX_SEND_WITH(&m->objc, new_pipeline, m->device, function, &error);
     drop(m, &function);
     if (!pipeline)
-        return mox_fail(err, MOX_E_DEVICE, "%s: Metal makes no pipeline of kernel %s: %s", m->model, kernels[i].name, words_of(m, error));
-    if (MOX_SEND(&m->objc, lanes, pipeline) != LANES || MOX_SEND(&m->objc, most_threads, pipeline) < kernels[i].threads)
-        return mox_fail(err, MOX_E_DEVICE, "%s runs kernel %s with %llu threads of a group, %llu at a time, and %llu, %d at a time, are needed",
-                        m->model, kernels[i].name, (unsigned long long)MOX_SEND(&m->objc, most_threads, pipeline),
-                        (unsigned long long)MOX_SEND(&m->objc, lanes, pipeline), (unsigned long long)kernels[i].threads, LANES);
+        return mox_fail(err, MOX_E_DEVICE, "%s: Metal makes no pipeline of kernel %s: %s", m->model, kernels[i].name,
+                        words_of(m, error));
+    const uint64_t lanes = MOX_SEND(&m->objc, lanes, pipeline), threads = MOX_SEND(&m->objc, most_threads, pipeline);
+    if (lanes != LANES || threads < kernels[i].threads)
+        return mox_fail(err, MOX_E_DEVICE,
+                        "%s runs kernel %s with %llu threads of a group, %llu at a time, and %llu, %d at a time, are needed",
+                        m->model, kernels[i].name, (unsigned long long)threads, (unsigned long long)lanes,
+                        (unsigned long long)kernels[i].threads, LANES);
     return MOX_OK;
 }
 
@@ -420,9 +433,9 @@ mox_status mox_metal_open(mox_gpu_backend **out, mox_err *err)
     *out = NULL;
     mox_metal *m = mox_alloc_array(1, sizeof *m);
     if (!m) return mox_fail_memory(err, sizeof *m, "an Apple GPU");
-    m->backend = (mox_gpu_backend){.name = "metal", .model = m->model, .alloc = alloc, .map = map, .free = release, .memory = memory,
-                                   .upload = upload, .copy = copy, .zero = zero, .launch = launch, .sync = settle,
-                                   .download = download, .close = close_device};
+    m->backend = (mox_gpu_backend){.name = "metal", .model = m->model, .alloc = alloc, .map = map, .free = release,
+                                   .memory = memory, .upload = upload, .copy = copy, .zero = zero, .launch = launch,
+                                   .sync = settle, .download = download, .close = close_device};
     mox_status status = mox_objc_load(&m->objc, err);
     if (status == MOX_OK) {
         void *pool = m->objc.push_pool();

@@ -6,11 +6,12 @@
 
 #include <dlfcn.h>
 
-/* *to = the function; an entry point through which no type can be seen is stored as it is. */
+/* `to` is a pointer to a pointer to a function. */
 static mox_status find(void *library, const char *name, void *to, mox_err *err)
 {
     *(void **)to = dlsym(library, name);
-    return *(void **)to ? MOX_OK : mox_fail(err, MOX_E_DEVICE, "Metal of this machine has no %s: macOS 13 or later is needed", name);
+    if (*(void **)to) return MOX_OK;
+    return mox_fail(err, MOX_E_DEVICE, "Metal of this machine has no %s: macOS 13 or later is needed", name);
 }
 
 mox_status mox_objc_load(mox_objc *o, mox_err *err)
