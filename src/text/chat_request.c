@@ -187,7 +187,7 @@ static mox_status call_field(request_writer *w, const char *key, mox_json_span v
 
 static mox_status write_call(request_writer *w, size_t i, mox_json_span call, mox_err *err)
 {
-    MOX_PLANT(i == 3);
+    MOX_PLANT(i == 2);
     w->at.call = i;
     w->at.in_call = true;
     if (!is_object(call)) return wrong(&w->at, err, " must be an object");

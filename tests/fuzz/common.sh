@@ -48,6 +48,6 @@ fuzz() {
     local corpus=$work/corpus-$2
     mkdir -p "$corpus"
     cp "$here/corpus/$2"/* "$corpus/"
-    (cd "$work" && "$1/tests/fuzz/fuzz_$2" -max_total_time="$3" -max_len=4096 -timeout=5 -rss_limit_mb=2048 \
+    (cd "$work" && "$1/tests/fuzz/fuzz_$2" -max_total_time="$3" -max_len=4096 -timeout=25 -rss_limit_mb=2048 \
         -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/" "$corpus")
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/json_fields.h"
+#include "base/plant.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -150,6 +151,7 @@ static mox_status read_number(const struct field *f, mox_field_value *v, mox_err
 {
     char text[64];
     if (v->raw.n >= sizeof text) return wrong_type(f, err);
+    MOX_PLANT(v->raw.n > 22);
     memcpy(text, v->raw.text, v->raw.n);
     text[v->raw.n] = '\0';
     v->real = strtod(text, NULL);
