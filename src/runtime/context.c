@@ -233,7 +233,8 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
     mox_context *c;
     *out = (mox_context_sizes){0};
     MOX_TRY(create(&c, model, opts, true, err));
-    *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .state_bytes = c->state_bytes, .step_bytes = (int64_t)c->step_bytes,
+    *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .state_bytes = c->state_bytes,
+                               .step_bytes = (int64_t)c->step_bytes,
                                .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
     out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
     if (opts && opts->prefix_bytes > 0) out->small_bytes += mox_tree_table_bytes(c);

@@ -120,6 +120,11 @@ static bool is_needed(const mox_model *m, const mox_section *p, need n)
     return (n.layer >= p->first && n.layer < p->end) || (n.first && p->first == 0) || (n.last && p->end == m->dims.n_layers);
 }
 
+static int64_t cache_width(const mox_context *c, int64_t layer)
+{
+    return mox_cache_elements(c->model, layer, c->kv_type, 0) + mox_cache_elements(c->model, layer, c->kv_type, 1);
+}
+
 /* What the layers, and all that goes with them, take on devices; layers is [n_layers], zeroed. */
 static void weigh(const mox_context *c, const mox_context_sizes *sizes, int64_t *layers, mox_load *out)
 {
@@ -134,10 +139,9 @@ static void weigh(const mox_context *c, const mox_context_sizes *sizes, int64_t 
         if (n.first) out->with_first += bytes;
         if (n.last) out->with_last += bytes;
     }
-    for (int64_t i = 0; i < m->dims.n_layers; i++) width += mox_cache_elements(m, i, c->kv_type, 0) + mox_cache_elements(m, i, c->kv_type, 1);
+    for (int64_t i = 0; i < m->dims.n_layers; i++) width += cache_width(c, i);
     for (int64_t i = 0; i < m->dims.n_layers; i++) {
-        const int64_t own = mox_cache_elements(m, i, c->kv_type, 0) + mox_cache_elements(m, i, c->kv_type, 1);
-        if (width > 0) layers[i] += (sizes->cache_bytes - sizes->state_bytes) / width * own;
+        if (width > 0) layers[i] += (sizes->cache_bytes - sizes->state_bytes) / width * cache_width(c, i);
         if (m->recurrent_floats > 0) layers[i] += sizes->state_bytes / m->recurrent_floats * m->layers[i].recurrent_floats;
     }
 }

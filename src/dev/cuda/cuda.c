@@ -159,8 +159,8 @@ static bool let_wait(mox_cuda *waits, mox_cuda *c)
     }
     mox_cuda_enter(waits);
     mox_cuda_flush(waits);
-    const bool queued = mox_cuda_fine(waits) &&
-                        mox_cuda_did(waits, MOX_CUDA(&waits->driver, cuStreamWaitEvent)(waits->stream, c->reached, 0), "waiting for another GPU");
+    const bool queued = mox_cuda_fine(waits) && mox_cuda_did(waits, MOX_CUDA(&waits->driver, cuStreamWaitEvent)(waits->stream, c->reached, 0),
+                                                             "waiting for another GPU");
     mox_cuda_leave(waits);
     return queued;
 }
@@ -321,7 +321,8 @@ static mox_status open_device(mox_gpu_backend **out, int number, mox_err *err)
     mox_cuda *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "an NVIDIA GPU");
     c->backend = (mox_gpu_backend){.name = "cuda", .model = "the NVIDIA GPU", .alloc = alloc, .free = release, .memory = memory,
-                                   .upload = upload, .upload_all = mox_cuda_upload_all, .copy = copy, .copy_from = copy_from, .zero = zero, .launch = mox_cuda_launch_kernel,
+                                   .upload = upload, .upload_all = mox_cuda_upload_all, .copy = copy,
+                                   .copy_from = copy_from, .zero = zero, .launch = mox_cuda_launch_kernel,
                                    .begin_step = mox_cuda_begin_step, .end_step = mox_cuda_end_step, .sync = sync,
                                    .download = download, .close = close_device};
     const mox_status status = start(c, number, err);

@@ -11,6 +11,7 @@
  *
  * When the process ends it says on standard error what was not given back. */
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +82,7 @@ OUT CUresult cuDriverGetVersion(int *version)
 }
 OUT CUresult cuGetErrorString(CUresult result, const char **words)
 {
-    *words = result == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : result == CUDA_ERROR_LAUNCH_FAILED ? "unspecified launch failure" : "fake error";
+    *words = result == CUDA_ERROR_LAUNCH_FAILED ? "unspecified launch failure" : "fake error";
     return CUDA_SUCCESS;
 }
 OUT CUresult cuDeviceGetCount(int *n)
@@ -151,7 +152,8 @@ OUT CUresult cuMemGetInfo(size_t *left, size_t *total)
 }
 OUT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
 {
-    if (++n_allocs == setting("alloc", 0) || bytes > memory_bytes() - used[current()] || n_blocks == MOST_BLOCKS) return CUDA_ERROR_OUT_OF_MEMORY;
+    const bool fits = bytes <= memory_bytes() - used[current()] && n_blocks < MOST_BLOCKS;
+    if (++n_allocs == setting("alloc", 0) || !fits) return CUDA_ERROR_OUT_OF_MEMORY;
     void *memory = NULL;
     if (posix_memalign(&memory, 512, bytes) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     blocks[n_blocks++] = (block){memory, bytes, current()};
