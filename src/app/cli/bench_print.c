@@ -28,7 +28,7 @@ static double stream_percent(const bench_row *r)
 }
 
 /* The numbers of a row, for CSV and JSON alike. */
-enum { N_NUMBERS = 27 };
+enum { N_NUMBERS = 28 };
 typedef struct number {
     const char *name;
     double value;
@@ -39,6 +39,7 @@ static void numbers_of(const bench_row *r, number out[N_NUMBERS])
     const number all[N_NUMBERS] = {
         {"tokens", (double)r->tokens},
         {"depth", (double)r->depth},
+        {"streams", r->streams},
         {"threads", r->threads},
         {"samples", (double)r->samples},
         {"tokens_per_s", r->rate},

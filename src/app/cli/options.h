@@ -49,6 +49,7 @@ typedef enum option_id {
     OPT_PREFILL,
     OPT_GENERATE,
     OPT_DEPTHS,
+    OPT_STREAMS,
     OPT_THREAD_COUNTS,
     OPT_REPEAT,
     OPT_OUTPUT,
