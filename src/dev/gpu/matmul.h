@@ -63,7 +63,8 @@ GPU_KERNEL(half_rows, HALF_THREADS)
     const float down = gpu_bits_f32((268u - exponent) << 23), up = gpu_bits_f32((exponent - 14u) << 23);
     if (thread == 0) gpu_store(p->scale, t, up);
     for (int64_t i = thread; i < p->half_stride / 2; i += HALF_THREADS) {
-        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair((int32_t)(i % (MM_STEP / 2)));
+        const int32_t place = (int32_t)(i % (MM_STEP / 2)), of_lane = (place >> 1 & 3) * 8 + (place & 1) * 4 + (place >> 3);
+        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair(p->by_lanes != 0 ? of_lane : place);
         const float low = col < p->cols ? gpu_load(x, col) : 0.0f, high = col + 4 < p->cols ? gpu_load(x, col + 4) : 0.0f;
         gpu_store((GPU_GLOBAL(u32) *)(p->half + t * p->half_stride), i, gpu_pack_f16(low * down, high * down));
     }
@@ -87,6 +88,7 @@ typedef struct lane_q4 {
     int32_t share, shift, n_parts, n_rows;
     bool is_bf16;
 } lane_q4;
+GPU_TYPE(lane_q4, lane_q4);
 
 /* A step of it, as the file has it. */
 typedef struct codes_q4 {
@@ -97,11 +99,12 @@ GPU_TYPE(codes_q4, codes_q4);
 
 GPU_FN int32_t lane_share(int32_t lane) { return gpu_tile_col(lane, 0) / 2; }
 
-GPU_FN lane_q4 lane_q4_of(weight_rows r, int32_t lane)
+/* Of row `row` of the tile and the one eight below. */
+GPU_FN lane_q4 lane_q4_of(weight_rows r, int32_t row, int32_t share)
 {
-    const int64_t row = gpu_tile_row(lane, 0), i = r.row + row;
+    const int64_t i = r.row + row;
     lane_q4 l;
-    l.share = lane_share(lane);
+    l.share = share;
     l.shift = r.m.group == 128 ? 3 : r.m.group / 32; /* parts of 16 columns to groups */
     l.n_parts = (int32_t)(r.m.cols / 16);
     l.n_rows = row + 8 < r.n ? 2 : row < r.n ? 1 : 0;
@@ -187,7 +190,7 @@ GPU_FN gpu_tile_a tile_any(const GPU_PRIVATE(f32) *units, int32_t tile)
 typedef struct token_rows {
     const GPU_GLOBAL(u16) *x;
     const GPU_GLOBAL(f32) *scale;
-    const GPU_GLOBAL(i32) *list; /* NULL: place i is row i */
+    const GPU_GLOBAL(i32) *list; /* none: place i is row i */
     int64_t place, stride;
     int32_t n, divisor; /* of what the list says */
 } token_rows;
@@ -274,7 +277,7 @@ GPU_FN void multiply(GPU_SHARED(u16) *tokens, token_rows k, int32_t n_tiles, int
     own_tokens(k, n_tiles, thread, at);
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES; i++)
-        if (is_q4) w.l[i] = lane_q4_of(r[i], lane);
+        if (is_q4) w.l[i] = lane_q4_of(r[i], gpu_tile_row(lane, 0), lane_share(lane));
     GPU_UNROLL
     for (int32_t s = 0; s < MM_AHEAD; s++) {
         if (s >= ahead) continue;
@@ -392,12 +395,12 @@ GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) 
     token_rows k;
     k.x = p->x;
     k.scale = p->x_scale;
-    k.list = NULL;
+    k.list = 0;
     k.place = t0;
     k.stride = p->x_stride;
     k.n = (int32_t)least(MM_TOKENS, p->n - t0);
     k.divisor = 1;
-    rows_group(p->w, p->rows, p->bias, k, NULL, p->y, p->y_stride, tokens, is_q4, row0, thread);
+    rows_group(p->w, p->rows, p->bias, k, 0, p->y, p->y_stride, tokens, is_q4, row0, thread);
 }
 
 GPU_KERNEL(matmul, MM_THREADS)
@@ -502,7 +505,7 @@ GPU_FN void down_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, GPU_SHARED(
                        int64_t row0, int32_t thread)
 {
     mox_gpu_vec none;
-    none.data = NULL;
+    none.data = 0;
     none.type = MOX_GPU_NONE;
     rows_group(gpu_load(p->gate, tile.expert), p->rows, none, tile_tokens(p, tile), p->y_row, p->y, p->y_stride, tokens, is_q4, row0, thread);
 }

@@ -33,9 +33,13 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
-    if (a->n <= FOUR_TOKENS && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
+    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
         MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+        return MOX_OK;
+    }
+    if (mox_gpu_is_few(d, a->n, w.cols) && mox_gpu_mat_is_q4(&w) && !a->exact) {
+        mox_gpu_few_matmul(d, a);
         return MOX_OK;
     }
     if (mox_gpu_is_many(d, a->n, w.cols) && !a->exact) {
@@ -138,6 +142,7 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     const mox_gpu_mat *mats = x->memory;
     const mox_gpu_moe_bucket p = {.ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs, .n_pairs = a->n * a->k,
                                   .n_experts = a->n_experts};
+    if (mox_gpu_is_few(d, a->n, a->dim) && mox_gpu_few_experts(d, a)) return MOX_OK;
     const bool many = a->n > MOX_GPU_MANY; /* a group for all experts, or for each */
     mox_gpu_launch(d, many ? MOX_GPU_KERNEL_moe_sort : MOX_GPU_KERNEL_moe_bucket, many ? a->n_experts : 1, 1, 1, &p, sizeof p);
     if (mox_gpu_is_many(d, a->n, a->dim) && mox_gpu_tile_experts(d, a)) return MOX_OK;
