@@ -252,9 +252,10 @@ static void test_sort(void **state)
     check_sort(FEW);
 }
 
-enum { EXPERTS = 4, SLOTS = 2, N_TOKENS = 110, PAIRS = N_TOKENS * SLOTS, DIM = 64, WIDTH = 96 };
+enum { EXPERTS = 4, SLOTS = 2, N_TOKENS = 110, PAIRS = N_TOKENS * SLOTS };
 
 typedef struct layer {
+    int64_t dim, width;
     both_mat gate[EXPERTS], up[EXPERTS], down[EXPERTS];
     int32_t ids[PAIRS + 1];
 } layer;
@@ -266,54 +267,104 @@ static mox_gpu_mat *mats(const both_mat *m)
     return upload(all, sizeof all);
 }
 
+/* All in a row, as files have them. */
+static mox_gpu_stack stack(const both_mat *m)
+{
+    const int64_t w_bytes = m[0].host.rows * mox_mat_row_bytes(&m[0].host.layout, m[0].host.cols);
+    const int64_t scale_bytes = m[0].host.rows * mox_mat_scale_row_bytes(&m[0].host.layout, m[0].host.cols);
+    uint8_t *w = host_bytes(EXPERTS * w_bytes), *scales = host_bytes(EXPERTS * scale_bytes), *biases = host_bytes(EXPERTS * scale_bytes);
+    for (int e = 0; e < EXPERTS; e++) {
+        memcpy(w + e * w_bytes, m[e].host.w, (size_t)w_bytes);
+        memcpy(scales + e * scale_bytes, m[e].host.scales, (size_t)scale_bytes);
+        memcpy(biases + e * scale_bytes, m[e].host.biases, (size_t)scale_bytes);
+    }
+    mox_gpu_stack s = {.first = m[0].device, .w_step = w_bytes, .scale_step = scale_bytes};
+    s.first.w = upload(w, EXPERTS * w_bytes);
+    s.first.scales = upload(scales, EXPERTS * scale_bytes);
+    s.first.biases = upload(biases, EXPERTS * scale_bytes);
+    assert_true(mox_gpu_mat_is_four(&s.first));
+    return s;
+}
+
+/* Returns silu(gate x) * (up x) of all pairs, in the order of the pairs. */
+static float *run_gate_up(const layer *l, form f, const sorted *s, const halves *h, int64_t divisor)
+{
+    float *y = device_f32(PAIRS * l->width);
+    if (f != FEW) {
+        const mox_gpu_experts_tiles p = {.gate = mats(l->gate), .up = mats(l->up), .tiles = s->tiles, .x_row = s->pairs, .y_row = s->pairs,
+                                         .x = h->x, .x_scale = h->scale, .y = y, .rows = l->width, .x_stride = h->stride,
+                                         .y_stride = l->width, .x_divisor = divisor};
+        launch(f == Q4 ? MOX_GPU_KERNEL_experts_gate_up_tiles_q4 : MOX_GPU_KERNEL_experts_gate_up_tiles, over(l->width, MOX_GPU_TILE_ROWS / 2),
+               s->n_tiles, 1, &p);
+        return download_f32(y, PAIRS * l->width);
+    }
+    const mox_gpu_experts_few p = {.first = stack(l->gate), .second = stack(l->up), .tiles = s->tiles, .x_row = s->pairs, .x = h->x,
+                                   .x_scale = h->scale, .y = y, .x_stride = h->stride, .y_stride = l->width, .x_divisor = divisor,
+                                   .split = 4};
+    launch(MOX_GPU_KERNEL_experts_gate_up_few, over(l->width, 16 * 8 / 4), s->n_tiles, 1, &p);
+    const float *by_place = download_f32(y, PAIRS * l->width);
+    const int32_t *pairs = download(s->pairs, 4 * PAIRS);
+    float *by_pair = floats(PAIRS * l->width);
+    for (int64_t i = 0; i < PAIRS; i++) memcpy(by_pair + pairs[i] * l->width, by_place + i * l->width, (size_t)l->width * 4);
+    return by_pair;
+}
+
+static float *run_down(const layer *l, form f, const sorted *s, const halves *h)
+{
+    float *y = device_f32(PAIRS * l->dim);
+    if (f != FEW) {
+        const mox_gpu_experts_tiles p = {.gate = mats(l->down), .tiles = s->tiles, .x_row = s->pairs, .y_row = s->pairs, .x = h->x,
+                                         .x_scale = h->scale, .y = y, .rows = l->dim, .x_stride = h->stride, .y_stride = l->dim,
+                                         .x_divisor = 1};
+        launch(f == Q4 ? MOX_GPU_KERNEL_experts_down_tiles_q4 : MOX_GPU_KERNEL_experts_down_tiles, over(l->dim, MOX_GPU_TILE_ROWS),
+               s->n_tiles, 1, &p);
+    } else {
+        const mox_gpu_experts_few p = {.first = stack(l->down), .tiles = s->tiles, .x_row = s->pairs, .y_row = s->pairs, .x = h->x,
+                                       .x_scale = h->scale, .y = y, .x_stride = h->stride, .y_stride = l->dim, .x_divisor = 1, .split = 1};
+        launch(MOX_GPU_KERNEL_experts_down_few, over(l->dim, 16 * 8), s->n_tiles, 1, &p);
+    }
+    return download_f32(y, PAIRS * l->dim);
+}
+
 static bool experts_right(const layer *l, form f, const float *x, bool wrong)
 {
+    const int64_t n_mid = PAIRS * l->width, n_out = PAIRS * l->dim;
     const sorted s = sort_pairs(l->ids, PAIRS, EXPERTS, f);
-    const halves hx = halve(x, N_TOKENS, DIM, f);
-    mox_gpu_experts_tiles g = {.gate = mats(l->gate), .up = mats(l->up), .tiles = s.tiles, .x_row = s.pairs, .y_row = s.pairs, .x = hx.x,
-                               .x_scale = hx.scale, .y = device_f32(PAIRS * WIDTH), .rows = WIDTH, .x_stride = hx.stride,
-                               .y_stride = WIDTH, .x_divisor = wrong ? SLOTS + 1 : SLOTS};
-    const mox_gpu_experts_few few = {.t = g};
-    if (f == FEW) launch(MOX_GPU_KERNEL_experts_gate_up_few, over(WIDTH, 16), s.n_tiles, 1, &few);
-    else launch(f == Q4 ? MOX_GPU_KERNEL_experts_gate_up_tiles_q4 : MOX_GPU_KERNEL_experts_gate_up_tiles, over(WIDTH, MOX_GPU_TILE_ROWS / 2),
-                s.n_tiles, 1, &g);
-    const float *mid = download_f32(g.y, PAIRS * WIDTH);
-    float *want = floats(PAIRS * WIDTH), *last = floats(PAIRS * DIM);
-    double *mag = doubles(PAIRS * WIDTH), *last_mag = doubles(PAIRS * DIM), gate_mag, up_mag;
-    for (int i = 0; i < PAIRS * WIDTH; i++) {
-        const int pair = i / WIDTH, e = l->ids[pair];
-        const float *row = hx.rounded + pair / SLOTS * DIM;
-        const double gate = dot(&l->gate[e], i % WIDTH, row, &gate_mag), up = dot(&l->up[e], i % WIDTH, row, &up_mag);
+    const halves hx = halve(x, N_TOKENS, l->dim, f);
+    const float *mid = run_gate_up(l, f, &s, &hx, wrong ? SLOTS + 1 : SLOTS);
+    float *want = floats(n_mid), *last = floats(n_out);
+    double *mag = doubles(n_mid), *last_mag = doubles(n_out), gate_mag, up_mag;
+    for (int64_t i = 0; i < n_mid; i++) {
+        const int64_t pair = i / l->width, e = l->ids[pair], r = i % l->width;
+        const float *row = hx.rounded + pair / SLOTS * l->dim;
+        const double gate = dot(&l->gate[e], r, row, &gate_mag), up = dot(&l->up[e], r, row, &up_mag);
         want[i] = (float)(gate / (1 + exp(-gate)) * up);
         mag[i] = gate_mag * up_mag + fabs((double)want[i]);
     }
-    if (!within(mid, want, mag, PAIRS * WIDTH, 2e-5, 1e-6)) return false;
-    const halves hm = halve(mid, PAIRS, WIDTH, f);
-    const mox_gpu_experts_tiles d = {.gate = mats(l->down), .tiles = s.tiles, .x_row = s.pairs, .y_row = s.pairs, .x = hm.x,
-                                     .x_scale = hm.scale, .y = device_f32(PAIRS * DIM), .rows = DIM, .x_stride = hm.stride,
-                                     .y_stride = DIM, .x_divisor = 1};
-    const mox_gpu_experts_few few_down = {.t = d, .split = 2};
-    if (f == FEW) launch(MOX_GPU_KERNEL_experts_down_few, over(DIM, 128 / 2), s.n_tiles, 1, &few_down);
-    else launch(f == Q4 ? MOX_GPU_KERNEL_experts_down_tiles_q4 : MOX_GPU_KERNEL_experts_down_tiles, over(DIM, MOX_GPU_TILE_ROWS), s.n_tiles, 1,
-                &d);
-    for (int i = 0; i < PAIRS * DIM; i++)
-        last[i] = (float)dot(&l->down[l->ids[i / DIM]], i % DIM, hm.rounded + i / DIM * WIDTH, &last_mag[i]);
-    return within(download_f32(d.y, PAIRS * DIM), last, last_mag, PAIRS * DIM, 1e-5, 1e-6);
+    if (!within(mid, want, mag, n_mid, 2e-5, 1e-6)) return false;
+    const halves hm = halve(mid, PAIRS, l->width, f);
+    for (int64_t i = 0; i < n_out; i++)
+        last[i] = (float)dot(&l->down[l->ids[i / l->dim]], i % l->dim, hm.rounded + i / l->dim * l->width, &last_mag[i]);
+    return within(run_down(l, f, &s, &hm), last, last_mag, n_out, 1e-5, 1e-6);
 }
 
 static void test_experts(void **state)
 {
     (void)state;
-    layer *l = host_bytes(sizeof *l);
     for (int f = ANY; f <= FEW; f++) {
+        kit_end(NULL);
+        layer *l = host_bytes(sizeof *l);
         const bool is_q4 = f != ANY;
+        const int four = f == FEW ? 8 : 7; /* matvec4.h's, or another of 4 bits */
+        l->dim = f == FEW ? 256 : 64;
+        l->width = f == FEW ? 256 : 96;
         for (int i = 0; i <= PAIRS; i++) l->ids[i] = i % 3 == 0 ? 1 : i % 11 == 0 ? 0 : 3; /* many take 3, nobody 2 */
         for (int e = 0; e < EXPERTS; e++) {
-            l->gate[e] = rounded_mat(kinds[!is_q4 && e == 1 ? 12 : 7], WIDTH, DIM, is_q4); /* layouts may differ */
-            l->up[e] = rounded_mat(kinds[!is_q4 && e == 1 ? 0 : 7], WIDTH, DIM, is_q4);
-            l->down[e] = rounded_mat(kinds[is_q4 ? 7 : e == 3 ? 17 : 1], DIM, WIDTH, is_q4);
+            l->gate[e] = rounded_mat(kinds[!is_q4 && e == 1 ? 12 : four], l->width, l->dim, is_q4); /* layouts may differ */
+            l->up[e] = rounded_mat(kinds[!is_q4 && e == 1 ? 0 : four], l->width, l->dim, is_q4);
+            l->down[e] = rounded_mat(kinds[is_q4 ? four : e == 3 ? 17 : 1], l->dim, l->width, is_q4);
         }
-        const float *x = randoms(N_TOKENS * DIM, 1);
+        const float *x = randoms(N_TOKENS * l->dim, 1);
         assert_true(experts_right(l, (form)f, x, false));
         assert_false(experts_right(l, (form)f, x, true));
     }

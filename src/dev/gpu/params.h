@@ -26,7 +26,7 @@
     X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
     X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_split_128, 128)         \
     X(attention_split_256, 128) X(attention_join, 128) X(matmul_few, 256)                       \
-    X(experts_gate_up_few, 256) X(experts_down_few, 256) X(moe_few, 256)
+    X(matmul_few_three, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256) X(moe_few, 256)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -511,11 +511,31 @@ typedef struct mox_gpu_matmul_few {
     int64_t split;
 } mox_gpu_matmul_few;
 
-/* As experts_tiles, x by lanes, tiles of at most MOX_GPU_FEW_EXPERT_TOKENS.
- * Grid (ceil(rows / 16), n_tiles) for gate_up, which does not read split, (ceil(rows / (16 * 8 / split)), n_tiles) for down. */
+/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi], x by lanes.
+ * Grid (the sum of ceil(rows / (16 * 8 / split)), ceil(n / MOX_GPU_FEW_TOKENS)). */
+typedef struct mox_gpu_matmul_few_three {
+    mox_gpu_mat w0, w1, w2;
+    mox_gpu_vec bias0, bias1, bias2;
+    GPU_GLOBAL(f32) *y0;
+    GPU_GLOBAL(f32) *y1;
+    GPU_GLOBAL(f32) *y2;
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    int64_t n, x_stride, split;
+} mox_gpu_matmul_few_three;
+
+/* Place p of a tile reads row x_row[p] / x_divisor of x (by lanes).
+ *   experts_gate_up_few: row p of y = silu(gate x) * (up x)   experts_down_few: row y_row[p] of y = down x
+ * Tiles of at most MOX_GPU_FEW_EXPERT_TOKENS; gate or down is in first, up in second.  Grid (ceil(rows / (16 * 8 / split)), n_tiles). */
 typedef struct mox_gpu_experts_few {
-    mox_gpu_experts_tiles t;
-    int64_t split;
+    mox_gpu_stack first, second;
+    const GPU_GLOBAL(expert_tile) *tiles;
+    const GPU_GLOBAL(i32) *x_row; /* NULL: p */
+    const GPU_GLOBAL(i32) *y_row;
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t x_stride, y_stride, x_divisor, split;
 } mox_gpu_experts_few;
 typedef mox_gpu_experts_few mox_gpu_experts_gate_up_few;
 typedef mox_gpu_experts_few mox_gpu_experts_down_few;

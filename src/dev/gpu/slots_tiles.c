@@ -74,6 +74,8 @@ static int64_t few_split(int64_t cols)
     const int64_t steps = mox_ceil_div(cols, MOX_GPU_TILE_COLS);
     return steps >= 16 ? 8 : steps >= 8 ? 4 : 2;
 }
+/* Of experts a wave brings a chunk while it multiplies another, and should have some of them. */
+static int64_t few_expert_split(int64_t cols) { return cols >= 2048 ? 4 : cols >= 512 ? 2 : 1; }
 static int64_t few_groups(int64_t rows, int64_t split) { return mox_ceil_div(rows, 16 * 8 / split); }
 
 void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a)
@@ -83,28 +85,39 @@ void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a)
     halves_stay(d, a, true);
 }
 
+void mox_gpu_few_project(mox_dev *d, const mox_project_args *a)
+{
+    const mox_matmul_args *m = a->product;
+    const halves h = halve(d, m[0].x, m[0].n, m[0].w.cols, m[0].x_stride, true, m[0].scratch);
+    const int64_t split = few_split(m[0].w.cols);
+    const int64_t groups = few_groups(m[0].w.rows, split) + few_groups(m[1].w.rows, split) + few_groups(m[2].w.rows, split);
+    MOX_GPU_LAUNCH(d, matmul_few_three, groups, mox_ceil_div(m[0].n, MOX_GPU_FEW_TOKENS), 1, .w0 = mox_gpu_mat_of(&m[0].w),
+                   .w1 = mox_gpu_mat_of(&m[1].w), .w2 = mox_gpu_mat_of(&m[2].w), .bias0 = mox_gpu_vec_of(&m[0].bias),
+                   .bias1 = mox_gpu_vec_of(&m[1].bias), .bias2 = mox_gpu_vec_of(&m[2].bias), .y0 = m[0].y, .y1 = m[1].y, .y2 = m[2].y,
+                   .x = h.x, .x_scale = h.scale, .n = m[0].n, .x_stride = h.stride, .split = split);
+}
+
 bool mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a)
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
-    const mox_gpu_mat *mats = x->memory;
     const int64_t pairs = a->n * a->k, n_tiles = pairs / MOX_GPU_FEW_EXPERT_TOKENS + mox_min_i64(pairs, x->n);
     const int64_t list = n_tiles * (int64_t)sizeof(mox_gpu_expert_tile), tiles_bytes = mox_ceil_div(list, QUAD_BYTES) * QUAD_BYTES;
     const int64_t rows_bytes = mox_max_i64(halves_bytes(a->n, a->dim), halves_bytes(pairs, a->width));
-    if (!x->is_q4 || pairs > MOX_GPU_FEW_PAIRS) return false;
+    if (!x->is_four || pairs > MOX_GPU_FEW_PAIRS) return false;
     if (tiles_bytes + rows_bytes > mox_matmul_scratch(pairs, mox_max_i64(a->dim, a->width))) return false;
     mox_gpu_expert_tile *tiles = a->acts;
     void *room = (uint8_t *)a->acts + tiles_bytes;
     MOX_GPU_LAUNCH(d, moe_few, 1, 1, 1, .ids = a->ids, .pairs = a->bucket_pairs, .tiles = tiles, .n_pairs = pairs, .n_experts = x->n,
                    .n_tiles = n_tiles);
     const halves hx = halve(d, a->x, a->n, a->dim, a->dim, true, room);
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, 16), n_tiles, 1,
-                   .t = {.gate = mats, .up = mats + x->n, .tiles = tiles, .x_row = a->bucket_pairs, .x = hx.x, .x_scale = hx.scale,
-                         .y = a->mid, .rows = a->width, .x_stride = hx.stride, .y_stride = a->width, .x_divisor = a->k});
+    const int64_t split = few_expert_split(a->dim), down_split = few_expert_split(a->width);
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, few_groups(a->width, split), n_tiles, 1, .first = x->gate, .second = x->up, .tiles = tiles,
+                   .x_row = a->bucket_pairs, .x = hx.x, .x_scale = hx.scale, .y = a->mid, .x_stride = hx.stride, .y_stride = a->width,
+                   .x_divisor = a->k, .split = split);
     const halves hm = halve(d, a->mid, pairs, a->width, a->width, true, room); /* nobody needs the tokens any more */
-    const int64_t split = few_split(a->width);
-    MOX_GPU_LAUNCH(d, experts_down_few, few_groups(a->dim, split), n_tiles, 1,
-                   .t = {.gate = mats + 2 * x->n, .tiles = tiles, .y_row = a->bucket_pairs, .x = hm.x, .x_scale = hm.scale, .y = a->rows,
-                         .rows = a->dim, .x_stride = hm.stride, .y_stride = a->dim, .x_divisor = 1}, .split = split);
+    MOX_GPU_LAUNCH(d, experts_down_few, few_groups(a->dim, down_split), n_tiles, 1, .first = x->down, .tiles = tiles,
+                   .y_row = a->bucket_pairs, .x = hm.x, .x_scale = hm.scale, .y = a->rows, .x_stride = hm.stride, .y_stride = a->dim,
+                   .x_divisor = 1, .split = down_split);
     return true;
 }
 
