@@ -61,11 +61,13 @@ GPU_FN void few_wave(lane_q4 l, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64)
                 uint32_t a[4];
                 GPU_UNROLL
                 for (int32_t i = 0; i < 4; i++)
-                    a[i] = numbers_q4((uint32_t)(codes[s].codes[i % 2] >> (tile / 2 * 32)), tile % 2 * 2 + i / 2, scale[i % 2], bias[i % 2]);
+                    a[i] = numbers_q4((uint32_t)(codes[s].codes[i % 2] >> (tile / 2 * 32)), tile % 2 * 2 + i / 2, scale[i % 2],
+                                      bias[i % 2]);
                 GPU_UNROLL
                 for (int32_t j = 0; j < FEW_BLOCKS; j++)
                     if (j < n_blocks)
-                        gpu_mma(c + 4 * j, a[0], a[1], a[2], a[3], b[2 * j + tile / 2].w[tile % 2 * 2], b[2 * j + tile / 2].w[tile % 2 * 2 + 1]);
+                        gpu_mma(c + 4 * j, a[0], a[1], a[2], a[3], b[2 * j + tile / 2].w[tile % 2 * 2],
+                                b[2 * j + tile / 2].w[tile % 2 * 2 + 1]);
             }
         }
     }
@@ -161,16 +163,17 @@ GPU_KERNEL_DENSE(matmul_few, FEW_THREADS, 2)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_SUMS);
     const token_rows k = few_block(p->m.x, p->m.x_scale, p->m.x_stride, p->m.n, gpu_group_y());
-    if (k.n > 16) few_group(p->m.w, p->m.rows, p->m.bias, k, FEW_BLOCKS, p->m.y, p->m.y_stride, (int32_t)p->split, sums, gpu_group_x(), gpu_thread());
-    else few_group(p->m.w, p->m.rows, p->m.bias, k, 2, p->m.y, p->m.y_stride, (int32_t)p->split, sums, gpu_group_x(), gpu_thread());
+    const int32_t split = (int32_t)p->split, thread = gpu_thread();
+    if (k.n > 16) few_group(p->m.w, p->m.rows, p->m.bias, k, FEW_BLOCKS, p->m.y, p->m.y_stride, split, sums, gpu_group_x(), thread);
+    else few_group(p->m.w, p->m.rows, p->m.bias, k, 2, p->m.y, p->m.y_stride, split, sums, gpu_group_x(), thread);
 }
 
 /* Queries, keys and values of a layer in one launch. */
 GPU_KERNEL_DENSE(matmul_few_three, FEW_THREADS, 2)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_SUMS);
-    const int64_t rows = 16 * FEW_WAVES / p->split, second = (p->w0.rows + rows - 1) / rows, third = second + (p->w1.rows + rows - 1) / rows;
-    const int64_t group = gpu_group_x();
+    const int64_t group = gpu_group_x(), rows = 16 * FEW_WAVES / p->split;
+    const int64_t second = (p->w0.rows + rows - 1) / rows, third = second + (p->w1.rows + rows - 1) / rows;
     mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
     mox_gpu_vec bias = p->bias0;
     GPU_GLOBAL(f32) *y = p->y0;
@@ -269,13 +272,15 @@ GPU_KERNEL_DENSE(experts_gate_up_few, FEW_THREADS, 2)
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_PAIR_SUMS);
     const mox_gpu_expert_tile tile = gpu_load(p->tiles, gpu_group_y());
     if (tile.n == 0) return; /* the whole group */
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES, split = (int32_t)p->split, n_tiles = FEW_WAVES / split;
+    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t split = (int32_t)p->split, n_tiles = FEW_WAVES / split;
     const int64_t row0 = gpu_group_x() * n_tiles * 16;
     const token_rows k = few_tile(p, tile);
     float c[8];
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) c[i] = 0.0f;
-    few_expert(four_expert(p->first, tile.expert), four_expert(p->second, tile.expert), 2, row0 + wave / split * 16, k, wave % split, split, lane, c);
+    const mox_gpu_mat gate = four_expert(p->first, tile.expert), up = four_expert(p->second, tile.expert);
+    few_expert(gate, up, 2, row0 + wave / split * 16, k, wave % split, split, lane, c);
     few_leave(sums + wave * FEW_PAIR_SUMS, c, 1, lane);
     few_leave(sums + wave * FEW_PAIR_SUMS + FEW_PAIR_SUMS / 2, c + 4, 1, lane);
     gpu_barrier();
@@ -284,9 +289,9 @@ GPU_KERNEL_DENSE(experts_gate_up_few, FEW_THREADS, 2)
         const int64_t row = row0 + part * 16 + i % 16;
         if (row >= p->first.first.rows) continue;
         const float scale = gpu_load(k.scale, token_row(k, token));
-        const float gate = few_join(sums, FEW_PAIR_SUMS, part * split, split, token, i % 16) * scale;
-        const float up = few_join(sums + FEW_PAIR_SUMS / 2, FEW_PAIR_SUMS, part * split, split, token, i % 16) * scale;
-        gpu_store(p->y, (k.place + token) * p->y_stride + row, silu(gate) * up);
+        const float g = few_join(sums, FEW_PAIR_SUMS, part * split, split, token, i % 16) * scale;
+        const float u = few_join(sums + FEW_PAIR_SUMS / 2, FEW_PAIR_SUMS, part * split, split, token, i % 16) * scale;
+        gpu_store(p->y, (k.place + token) * p->y_stride + row, silu(g) * u);
     }
 }
 
@@ -295,7 +300,8 @@ GPU_KERNEL_DENSE(experts_down_few, FEW_THREADS, 3)
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_PAIR_SUMS);
     const mox_gpu_expert_tile tile = gpu_load(p->tiles, gpu_group_y());
     if (tile.n == 0) return; /* the whole group */
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES, split = (int32_t)p->split, n_tiles = FEW_WAVES / split;
+    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int32_t split = (int32_t)p->split, n_tiles = FEW_WAVES / split;
     const int64_t row0 = gpu_group_x() * n_tiles * 16;
     const mox_gpu_mat down = four_expert(p->first, tile.expert);
     const token_rows k = few_tile(p, tile);

@@ -507,7 +507,8 @@ GPU_FN void down_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, GPU_SHARED(
     mox_gpu_vec none;
     none.data = 0;
     none.type = MOX_GPU_NONE;
-    rows_group(gpu_load(p->gate, tile.expert), p->rows, none, tile_tokens(p, tile), p->y_row, p->y, p->y_stride, tokens, is_q4, row0, thread);
+    rows_group(gpu_load(p->gate, tile.expert), p->rows, none, tile_tokens(p, tile), p->y_row, p->y, p->y_stride, tokens, is_q4, row0,
+               thread);
 }
 
 GPU_KERNEL(experts_down_tiles, MM_THREADS)
