@@ -74,8 +74,8 @@ static int64_t few_split(int64_t cols)
     const int64_t steps = mox_ceil_div(cols, MOX_GPU_TILE_COLS);
     return steps >= 16 ? 8 : steps >= 8 ? 4 : 2;
 }
-/* Of experts a wave brings a chunk while it multiplies another, and should have some of them. */
-static int64_t few_expert_split(int64_t cols) { return cols >= 2048 ? 4 : cols >= 512 ? 2 : 1; }
+/* Of experts a wave brings a chunk while it multiplies another, and should have many of them. */
+static int64_t few_expert_split(int64_t cols) { return cols >= 2048 ? 2 : 1; }
 static int64_t few_groups(int64_t rows, int64_t split) { return mox_ceil_div(rows, 16 * 8 / split); }
 
 void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a)
