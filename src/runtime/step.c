@@ -85,6 +85,16 @@ typedef struct head_batch {
     int64_t row[MOX_HEAD_ROWS];
 } head_batch;
 
+/* Are the rows the last ones of segments that follow each other, and nobody else is to see them?  Then they are fetched
+ * to where they are kept: of many sequences they are megabytes. */
+static bool fetch_where_kept(const head_batch *b)
+{
+    if (!b->c->fetched || (b->opts && b->opts->on_logits)) return false;
+    for (int64_t i = 0; i < b->run.n; i++)
+        if (b->segment[i] != b->segment[0] + i || b->row[i] != b->segs[b->segment[i]].n - 1) return false;
+    return true;
+}
+
 static mox_status flush_head(head_batch *b)
 {
     const int64_t V = b->c->model->dims.n_vocab;
@@ -92,6 +102,13 @@ static mox_status flush_head(head_batch *b)
     MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, b->logits));
     mox_work_head(b->c, b->run.n);
     const float *all = b->logits;
+    if (fetch_where_kept(b)) {
+        float *kept = b->c->last_logits + b->segment[0] * V;
+        MOX_TRY(b->run.dev->memory.download(b->run.dev, kept, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
+        for (int64_t i = 0; i < b->run.n; i++) b->c->has_logits[b->segment[i]] = true;
+        b->run.n = 0;
+        return MOX_OK;
+    }
     if (b->c->fetched) {
         MOX_TRY(b->run.dev->memory.download(b->run.dev, b->c->fetched, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
         all = b->c->fetched;

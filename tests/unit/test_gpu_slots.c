@@ -201,15 +201,34 @@ static float *products_in_a_row(const problem *p, int64_t *n)
     *n = 3 * p->n * ROWS;
     return y;
 }
+static float *project(const problem *p, int64_t *n)
+{
+    mox_rng rng;
+    mox_rng_init(&rng, 8);
+    float *x = numbers(&rng, p->n * COLS), *y = room(3 * p->n * ROWS * 4);
+    mox_project_args a = {.n = 3};
+    for (int i = 0; i < 3; i++)
+        a.product[i] = (mox_matmul_args){.w = affine(&rng, p->bits, ROWS, COLS), .x = x, .y = y + i * p->n * ROWS, .n = p->n, .x_stride = COLS,
+                                         .y_stride = ROWS, .scratch = room(mox_matmul_scratch(p->n, COLS))};
+    if (p->wrong) a.product[2].w = a.product[1].w;
+    must(at.now->ops.project(at.now, &a, &at.err));
+    *n = 3 * p->n * ROWS;
+    return y;
+}
 static void test_matmul(void **state)
 {
     (void)state;
     near_but_other(matmul, (problem){.bits = 4, .n = 40});
     near_but_other(matmul, (problem){.bits = 8, .n = MOX_GPU_MANY + 1});
     near_but_other(products_in_a_row, (problem){.bits = 4, .n = 20});
-    same_bytes(matmul, (problem){.bits = 4, .n = MOX_GPU_MANY});
+    near_but_other(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_FROM + 1});
+    near_but_other(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_TO + 1});
+    near_but_other(project, (problem){.bits = 4, .n = 7});
+    same_bytes(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_FROM});
+    same_bytes(matmul, (problem){.bits = 8, .n = MOX_GPU_MANY});
     near_but_other(matmul, (problem){.bits = 4, .n = 40, .exact = true});
-    near_but_other(matmul, (problem){.bits = 8, .n = 33, .exact = true});
+    near_but_other(matmul, (problem){.bits = 8, .n = MOX_GPU_FEW_TO + 1, .exact = true});
+    same_bytes(matmul, (problem){.bits = 8, .n = MOX_GPU_FEW_TO, .exact = true}); /* by rows: few.h takes none of these */
 }
 
 static float *gate_up(const problem *p, int64_t *n)
@@ -238,15 +257,16 @@ static void test_gate_up(void **state)
 /* A layer for each call: experts are placed once. */
 static float *experts(const problem *p, int64_t *n)
 {
-    enum { EXPERTS = 5, K = 2, DIM = MOX_GPU_MANY_COLS, WIDTH = 64 };
+    enum { EXPERTS = 5, K = 2, DIM = MOX_GPU_MANY_COLS };
+    const int64_t width = p->dim > 0 ? p->dim : 64;
     static int32_t next[2];
     mox_rng rng;
     mox_rng_init(&rng, 5);
     const int32_t layer = next[at.now == at.halves]++;
     mox_expert all[EXPERTS];
     for (int32_t e = 0; e < EXPERTS; e++)
-        all[e] = (mox_expert){.id = e, .gate = affine(&rng, p->bits, WIDTH, DIM), .up = affine(&rng, p->bits, WIDTH, DIM),
-                              .down = affine(&rng, p->bits, DIM, WIDTH)};
+        all[e] = (mox_expert){.id = e, .gate = affine(&rng, p->bits, width, DIM), .up = affine(&rng, p->bits, width, DIM),
+                              .down = affine(&rng, p->bits, DIM, width)};
     must(at.now->apart->place_experts(at.now, layer, all, EXPERTS, &at.err));
     const int64_t pairs = p->n * K;
     int32_t ids[256];
@@ -254,9 +274,9 @@ static float *experts(const problem *p, int64_t *n)
     for (int64_t i = 0; i < pairs; i++) ids[i] = (int32_t)(i * i % 7 % EXPERTS); /* the last has none */
     if (p->wrong) ids[pairs - 1] = (ids[pairs - 1] + 1) % EXPERTS;
     const mox_moe_ffn_args a = {.layer = layer, .x = numbers(&rng, p->n * DIM), .ids = bring(ids, pairs * 4), .rows = room(pairs * DIM * 4),
-                                .n = p->n, .k = K, .n_experts = EXPERTS, .dim = DIM, .width = WIDTH,
+                                .n = p->n, .k = K, .n_experts = EXPERTS, .dim = DIM, .width = width,
                                 .bucket_offsets = room((EXPERTS + 1) * 8), .bucket_pairs = room(pairs * 4),
-                                .mid = room(pairs * WIDTH * 4), .acts = room(mox_matmul_scratch(pairs, DIM))};
+                                .mid = room(pairs * width * 4), .acts = room(mox_matmul_scratch(pairs, DIM))};
     must(at.now->ops.moe_acquire(at.now, &a, &at.err));
     must(at.now->ops.moe_ffn(at.now, &a, &at.err));
     *n = pairs * DIM;
@@ -267,7 +287,9 @@ static void test_experts(void **state)
     (void)state;
     near_but_other(experts, (problem){.bits = 4, .n = 120});
     near_but_other(experts, (problem){.bits = 6, .n = 20});
+    near_but_other(experts, (problem){.bits = 4, .n = 10, .dim = 256});
     same_bytes(experts, (problem){.bits = 4, .n = 10});
+    same_bytes(experts, (problem){.bits = 8, .n = 10, .dim = 256});
 }
 
 /* ---- attention ---- */

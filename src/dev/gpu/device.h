@@ -43,6 +43,7 @@ typedef struct mox_dev_gpu {
     const float *halved_x; /* what the scratch at halved_at holds in f16; NULL: another operation came since */
     const void *halved_at;
     int64_t halved_n, halved_cols, halved_stride;
+    bool halved_by_lanes;
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
     mox_gpu_experts *layers;
@@ -97,17 +98,29 @@ static inline int64_t mox_gpu_shared_mode(mox_shared_mode mode)
     return mode == MOX_SHARED_UNSCALED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_NONE;
 }
 
-/* ---- slots_tiles.c: products of many tokens, operands in f16 ---- */
+/* ---- slots_tiles.c: products of many tokens, and of some, operands in f16 ---- */
 
 /* More tokens than this make less work there, if they have so many columns at least: shorter sums end
- * before what is brought ahead is of use. */
+ * before what is brought ahead is of use.  (And models that small are fixtures with random weights, where a router's
+ * choice can be so close that rounding turns it: see docs/gpu.md.) */
 enum { MOX_GPU_MANY = 16, MOX_GPU_MANY_COLS = 256 };
+
+/* More tokens than the first, and no more than the second, go to few.h. */
+enum { MOX_GPU_FEW_FROM = 4, MOX_GPU_FEW_TO = 64 };
+static inline bool mox_gpu_is_few(const mox_dev *d, int64_t n, int64_t cols)
+{
+    return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_FEW_FROM && n <= MOX_GPU_FEW_TO && cols >= MOX_GPU_MANY_COLS;
+}
 
 /* Do n tokens of so many columns go there? */
 static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n, int64_t cols)
 {
     return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_MANY && cols >= MOX_GPU_MANY_COLS;
 }
+void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a); /* w is what mox_gpu_mat_is_q4 says yes to */
+void mox_gpu_few_project(mox_dev *d, const mox_project_args *a); /* three such products of one x, y without gaps */
+/* False when they are no stack that matvec4.h reads, or the scratch of a is too small. */
+bool mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a);
 void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a);
 void mox_gpu_tile_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a);
 /* False when the scratch of a is too small. */

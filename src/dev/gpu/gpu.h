@@ -77,6 +77,15 @@
  *                                  gpu_copy_wait(n), n a constant, waits for all but the last n
  *                                  batches of this thread.  Other threads see them after a barrier
  *
+ *   GPU_SHARED_TILES(name, n)      a GPU_SHARED_ARRAY of u16 with rows of 64 numbers that the words below may read
+ *   gpu_rows_mma(c, a, p, col, n, lane)   C_j += A B_j for j < n, where c is an array of them, a is this wave's, and
+ *                                  B_j is what gpu_tile_load_b(p, 16 j, col, 64, lane) loads.  n is a constant:
+ *                                  1, 2, 4 or 8.  Four waves of the group, 4 i to 4 i + 3, come here together with the same p,
+ *                                  col and n.  It may end later: gpu_rows_begin() stands in front of some, gpu_rows_end()
+ *                                  behind them, and gpu_rows_wait(n), n a constant, waits for all but the last n of
+ *                                  these batches; until then nobody touches their c, a or p
+ *   gpu_rows_barrier()             a gpu_barrier() that also orders copies and stores before gpu_rows_mma
+ *
  *   gpu_exp2(v)                    to 2^-21 or so; may be 0 below 2^-126
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
@@ -128,6 +137,7 @@ GPU_TYPE(quad, mox_gpu_quad);
 #include "dev/gpu/tile_metal.h"
 #elif defined(__CUDACC__)
 #include "dev/gpu/tile_cuda.h"
+#include "dev/gpu/rows_cuda.h"
 #elif defined(MOX_GPU_EMU)
 #include "dev/gpu/tile_emu.h"
 #endif

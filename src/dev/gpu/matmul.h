@@ -9,8 +9,9 @@
  * which is to be its share of the product's columns; a sum does not mind the order of its terms, so
  * the columns of a step are dealt out such that a lane's are 16 in a row of the file, and half_rows
  * deals out the tokens' in the same way.  While tokens of a step are multiplied, the next ones are
- * copied to the other half of shared memory and the next codes to registers, so that one barrier
- * per step is enough: it says that a half is full and that the other is not read any more.
+ * copied to another part of shared memory and the next codes to registers, so that one barrier
+ * per step is enough: it says that a part is full and that the one behind it is not read any more.
+ * Matrix units work on one tile of weights while the lanes decode the next.
  *
  * The kernels come twice: for any layout of weights, and (_q4) for affine ones of 4 bits, where a
  * lane's 16 codes are one u64 and have one scale, as groups are multiples of 32; they become numbers
@@ -26,8 +27,9 @@ enum {
     MM_ROWS = MOX_GPU_TILE_ROWS,
     MM_STEP = MOX_GPU_TILE_COLS,
     MM_THREADS = 128,
-    MM_HALF = MM_TOKENS * MM_STEP, /* numbers of half the shared memory */
-    MM_OWN = 2,                    /* tokens that a thread copies half of */
+    MM_AHEAD = 3,                       /* steps that are brought ahead of few tokens; of many, one */
+    MM_SHARED = 2 * MM_TOKENS * MM_STEP, /* numbers: two steps of many tokens, MM_AHEAD + 1 of half as many */
+    MM_OWN = 2,                         /* tokens that a thread copies a share of, at most */
     ROW_TILES = 2,                 /* of a wave */
     TOKEN_TILES = MM_TOKENS / 16,
     HALF_THREADS = 128
@@ -61,7 +63,8 @@ GPU_KERNEL(half_rows, HALF_THREADS)
     const float down = gpu_bits_f32((268u - exponent) << 23), up = gpu_bits_f32((exponent - 14u) << 23);
     if (me == 0) gpu_store(p->scale, t, up);
     for (int64_t i = me; i < p->half_stride / 2; i += HALF_THREADS) {
-        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair((int32_t)(i % (MM_STEP / 2)));
+        const int32_t place = (int32_t)(i % (MM_STEP / 2)), of_lane = (place >> 1 & 3) * 8 + (place & 1) * 4 + (place >> 3);
+        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair(p->by_lanes != 0 ? of_lane : place);
         const float low = col < p->cols ? gpu_load(x, col) : 0.0f, high = col + 4 < p->cols ? gpu_load(x, col + 4) : 0.0f;
         gpu_store((GPU_GLOBAL(u32) *)(p->f16 + t * p->half_stride), i, gpu_pack_f16(low * down, high * down));
     }
@@ -85,6 +88,7 @@ typedef struct lane_q4 {
     int32_t share, shift, n_parts, n_rows;
     bool is_bf16;
 } lane_q4;
+GPU_TYPE(lane_q4, lane_q4);
 
 /* A step of it, as the file has it. */
 typedef struct codes_q4 {
@@ -95,11 +99,12 @@ GPU_TYPE(codes_q4, codes_q4);
 
 GPU_FN int32_t lane_share(int32_t lane) { return gpu_tile_col(lane, 0) / 2; }
 
-GPU_FN lane_q4 lane_q4_of(weight_rows r, int32_t lane)
+/* Of row `row` of the tile and the one eight below. */
+GPU_FN lane_q4 lane_q4_of(weight_rows r, int32_t row, int32_t share)
 {
-    const int64_t row = gpu_tile_row(lane, 0), i = r.row + row;
+    const int64_t i = r.row + row;
     lane_q4 l;
-    l.share = lane_share(lane);
+    l.share = share;
     l.shift = r.m.group == 128 ? 3 : r.m.group / 32; /* parts of 16 columns to groups */
     l.n_parts = (int32_t)(r.m.cols / 16);
     l.n_rows = row + 8 < r.n ? 2 : row < r.n ? 1 : 0;
@@ -181,178 +186,248 @@ GPU_FN gpu_tile_a tile_any(const GPU_PRIVATE(f32) *units, int32_t tile)
 
 /* ---- tokens ---- */
 
-/* Thread t copies every other quad of the tokens t / 2 and t / 2 + 64; at[i] < 0: there is no such token. */
-GPU_FN void copy_tokens(GPU_SHARED(u16) *tile, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t step, int32_t me)
+/* Which tokens a group multiplies: n places from `place` on, each a row of x. */
+typedef struct token_rows {
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *scale;
+    const GPU_GLOBAL(i32) *list; /* none: place i is row i */
+    int64_t place, stride;
+    int32_t n, divisor; /* of what the list says */
+} token_rows;
+
+GPU_FN int32_t token_row(token_rows k, int32_t i)
+{
+    const int64_t place = k.place + i;
+    return k.list ? gpu_load(k.list, place) / k.divisor : (int32_t)place;
+}
+
+/* So many threads copy a token: all of the group have as much to do. */
+GPU_FN int32_t token_share(int32_t n_tiles) { return n_tiles >= 4 ? 2 : n_tiles == 2 ? 4 : 8; }
+
+/* Where the tokens begin that a thread copies a share of; -1: there is no such token. */
+GPU_FN void own_tokens(token_rows k, int32_t n_tiles, int32_t me, GPU_PRIVATE(i64) *at)
 {
     GPU_UNROLL
     for (int32_t i = 0; i < MM_OWN; i++) {
+        const int32_t t = me / token_share(n_tiles) + 64 * i;
+        at[i] = t < k.n ? token_row(k, t) * k.stride : -1;
+    }
+}
+
+GPU_FN void copy_tokens(GPU_SHARED(u16) *tile, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int32_t step, int32_t n_tiles,
+                        int32_t me)
+{
+    const int32_t share = token_share(n_tiles);
+    GPU_UNROLL
+    for (int32_t i = 0; i < MM_OWN; i++) {
+        if (i * 64 >= n_tiles * 16) continue;
         GPU_UNROLL
         for (int32_t j = 0; j < MM_STEP / 16; j++) {
-            const int32_t col = j * 16 + me % 2 * 8;
-            gpu_copy_quad(tile, gpu_tile_at(me / 2 + 64 * i, col, MM_STEP), x, (at[i] < 0 ? 0 : at[i]) + step * MM_STEP + col,
-                          at[i] >= 0);
+            const int32_t col = (j * share + me % share) * 8;
+            if (j * share * 8 < MM_STEP)
+                gpu_copy_quad(tile, gpu_tile_at(me / share + 64 * i, col, MM_STEP), x, (at[i] < 0 ? 0 : at[i]) + step * MM_STEP + col,
+                              at[i] >= 0);
         }
     }
-    gpu_copy_commit();
 }
 
 /* ---- the product ---- */
 
-/* c[a, j] += tile of rows a times tile of tokens j; n tokens are there.  A tile of tokens is loaded
- * before the one in front of it is multiplied. */
-GPU_FN void multiply_tiles(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(tile_a) *a, int32_t tile, int32_t n, bool full, int32_t lane,
-                           GPU_PRIVATE(tile_c) *c)
-{
-    gpu_tile_b b[2];
-    b[0] = gpu_tile_load_b(tokens, 0, tile * 16, MM_STEP, lane);
-    GPU_UNROLL
-    for (int32_t j = 0; j < TOKEN_TILES; j++) {
-        if (!full && j * 16 >= n) continue; /* the whole group */
-        if (j + 1 < TOKEN_TILES) b[(j + 1) % 2] = gpu_tile_load_b(tokens, (j + 1) * 16, tile * 16, MM_STEP, lane);
-        GPU_UNROLL
-        for (int32_t i = 0; i < ROW_TILES; i++) gpu_tile_mma(&c[i * TOKEN_TILES + j], a[i], b[j % 2]);
-    }
-}
-
-/* A step whose weights are in codes. */
-GPU_FN void multiply_q4(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(codes_q4) *codes, bool is_bf16, int32_t n, bool full, int32_t lane,
-                        GPU_PRIVATE(tile_c) *c)
-{
-    uint32_t scale[ROW_TILES * 2], bias[ROW_TILES * 2];
-    GPU_UNROLL
-    for (int32_t i = 0; i < ROW_TILES * 2; i++) {
-        scale[i] = pair_of(codes[i / 2].scale[i % 2], is_bf16);
-        bias[i] = pair_of(codes[i / 2].bias[i % 2], is_bf16);
-    }
-    GPU_UNROLL
-    for (int32_t tile = 0; tile < MM_STEP / 16; tile++) {
-        gpu_tile_a a[ROW_TILES];
-        GPU_UNROLL
-        for (int32_t i = 0; i < ROW_TILES; i++) a[i] = tile_q4(codes[i], scale + 2 * i, bias + 2 * i, tile);
-        multiply_tiles(tokens, a, tile, n, full, lane, c);
-    }
-}
-
-/* A step whose weights are read now. */
-GPU_FN void multiply_any(const GPU_SHARED(u16) *tokens, const GPU_PRIVATE(weight_rows) *r, int64_t step, int32_t n, bool full, int32_t lane,
-                         GPU_PRIVATE(tile_c) *c)
-{
-    GPU_UNROLL
-    for (int32_t tile = 0; tile < MM_STEP / 16; tile += 2) {
-        float units[ROW_TILES * 2 * UNIT];
-        GPU_UNROLL
-        for (int32_t i = 0; i < ROW_TILES; i++) units_any(r[i], step, tile / 2, lane, units + i * 2 * UNIT);
-        GPU_UNROLL
-        for (int32_t odd = 0; odd < 2; odd++) {
-            gpu_tile_a a[ROW_TILES];
-            GPU_UNROLL
-            for (int32_t i = 0; i < ROW_TILES; i++) a[i] = tile_any(units + i * 2 * UNIT, tile + odd);
-            multiply_tiles(tokens, a, tile + odd, n, full, lane, c);
-        }
-    }
-}
-
-/* c = the wave's rows times the tokens at[] of all threads. */
-GPU_FN void multiply(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int32_t n, bool full,
-                     const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t me, GPU_PRIVATE(tile_c) *c)
-{
-    const int32_t lane = me % GPU_LANES, n_steps = (int32_t)((r[0].m.cols + MM_STEP - 1) / MM_STEP);
+/* What a lane reads of its tiles' rows, and the codes of the steps to come. */
+typedef struct wave_q4 {
     lane_q4 l[ROW_TILES];
-    codes_q4 codes[ROW_TILES], next[ROW_TILES];
-    GPU_UNROLL
-    for (int32_t i = 0; i < ROW_TILES * TOKEN_TILES; i++) c[i] = gpu_tile_zero();
-    copy_tokens(tokens, x, at, 0, me);
+    codes_q4 codes[MM_AHEAD * ROW_TILES];
+} wave_q4;
+
+GPU_FN void tiles_q4(const GPU_PRIVATE(codes_q4) *codes, bool is_bf16, int32_t tile, GPU_PRIVATE(tile_a) *a)
+{
     GPU_UNROLL
     for (int32_t i = 0; i < ROW_TILES; i++) {
-        if (!is_q4) continue;
-        l[i] = lane_q4_of(r[i], lane);
-        next[i] = fetch_q4(l[i], 0);
-    }
-    for (int32_t step = 0; step < n_steps; step++) {
-        const int32_t here = step % 2 * MM_HALF;
-        gpu_copy_wait(0);
-        gpu_barrier();
-        if (step + 1 < n_steps) copy_tokens(tokens + (MM_HALF - here), x, at, step + 1, me);
+        uint32_t scale[2], bias[2];
         GPU_UNROLL
-        for (int32_t i = 0; i < ROW_TILES; i++) {
-            if (!is_q4) continue;
-            codes[i] = next[i];
-            next[i] = fetch_q4(l[i], step + 1); /* none behind the last column */
+        for (int32_t h = 0; h < 2; h++) {
+            scale[h] = pair_of(codes[i].scale[h], is_bf16);
+            bias[h] = pair_of(codes[i].bias[h], is_bf16);
         }
-        if (is_q4) multiply_q4(tokens + here, codes, l[0].is_bf16, n, full, lane, c);
-        else multiply_any(tokens + here, r, step, n, full, lane, c);
+        a[i] = tile_q4(codes[i], scale, bias, tile);
     }
 }
 
-/* The kernel's code twice: few tokens are few tiles, and many need not ask. */
-GPU_FN void multiply_some(GPU_SHARED(u16) *tokens, const GPU_GLOBAL(u16) *x, const GPU_PRIVATE(i64) *at, int64_t n_tokens,
-                          const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t me, GPU_PRIVATE(tile_c) *c)
+/* units: of this tile and the next one, read where this one is the first of the two. */
+GPU_FN void tiles_any(const GPU_PRIVATE(weight_rows) *r, int32_t step, int32_t tile, int32_t lane, GPU_PRIVATE(f32) *units,
+                      GPU_PRIVATE(tile_a) *a)
 {
-    const int32_t n = (int32_t)least(MM_TOKENS, n_tokens);
-    if (n > MM_TOKENS - 16) multiply(tokens, x, at, n, true, r, is_q4, me, c);
-    else multiply(tokens, x, at, n, false, r, is_q4, me, c);
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_TILES; i++) {
+        if (tile % 2 == 0) units_any(r[i], step, tile / 2, lane, units + i * 2 * UNIT);
+        a[i] = tile_any(units + i * 2 * UNIT, tile);
+    }
 }
+
+/* c = the wave's rows times the tokens, of which there are n_tiles * 16 at most.  ahead: steps that are on their way
+ * while one is multiplied.  Both are constants. */
+GPU_FN void multiply(GPU_SHARED(u16) *tokens, token_rows k, int32_t n_tiles, int32_t ahead, const GPU_PRIVATE(weight_rows) *r, bool is_q4,
+                     int32_t me, GPU_PRIVATE(tile_c) *c)
+{
+    const int32_t lane = me % GPU_LANES, n_steps = (int32_t)((r[0].m.cols + MM_STEP - 1) / MM_STEP), part = n_tiles * 16 * MM_STEP;
+    wave_q4 w;
+    int64_t at[MM_OWN];
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_TILES * TOKEN_TILES; i++) c[i] = gpu_tile_zero();
+    own_tokens(k, n_tiles, me, at);
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_TILES; i++)
+        if (is_q4) w.l[i] = lane_q4_of(r[i], gpu_tile_row(lane, 0), lane_share(lane));
+    GPU_UNROLL
+    for (int32_t s = 0; s < MM_AHEAD; s++) {
+        if (s >= ahead) continue;
+        if (s < n_steps) copy_tokens(tokens + s * part, k.x, at, s, n_tiles, me);
+        gpu_copy_commit();
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_TILES; i++)
+            if (is_q4) w.codes[s * ROW_TILES + i] = fetch_q4(w.l[i], s);
+    }
+    gpu_tile_a a[2 * ROW_TILES];
+    float units[ROW_TILES * 2 * UNIT];
+    for (int32_t first = 0; first < n_steps; first += ahead) {
+        GPU_UNROLL
+        for (int32_t s = 0; s < MM_AHEAD; s++) {
+            const int32_t step = first + s, next = step + ahead;
+            if (s >= ahead || step >= n_steps) continue; /* the whole group */
+            const GPU_SHARED(u16) *here = tokens + step % (ahead + 1) * part;
+            codes_q4 codes[ROW_TILES];
+            GPU_UNROLL
+            for (int32_t i = 0; i < ROW_TILES; i++)
+                if (is_q4) codes[i] = w.codes[s * ROW_TILES + i];
+            if (is_q4) tiles_q4(codes, w.l[0].is_bf16, 0, a);
+            else tiles_any(r, step, 0, lane, units, a);
+            gpu_rows_wait(0); /* the step before: its tokens are not read any more */
+            if (ahead == 1) gpu_copy_wait(0);
+            else gpu_copy_wait(MM_AHEAD - 1);
+            gpu_rows_barrier();
+            if (next < n_steps) copy_tokens(tokens + next % (ahead + 1) * part, k.x, at, next, n_tiles, me);
+            gpu_copy_commit();
+            GPU_UNROLL
+            for (int32_t i = 0; i < ROW_TILES; i++)
+                if (is_q4) w.codes[s * ROW_TILES + i] = fetch_q4(w.l[i], next); /* none behind the last column */
+            GPU_UNROLL
+            for (int32_t tile = 0; tile < MM_STEP / 16; tile++) {
+                GPU_PRIVATE(tile_a) *now = a + tile % 2 * ROW_TILES;
+                if (tile > 0 && is_q4) tiles_q4(codes, w.l[0].is_bf16, tile, now);
+                if (tile > 0 && !is_q4) tiles_any(r, step, tile, lane, units, now);
+                gpu_rows_begin();
+                GPU_UNROLL
+                for (int32_t i = 0; i < ROW_TILES; i++) gpu_rows_mma(c + i * TOKEN_TILES, now[i], here, tile * 16, n_tiles, lane);
+                gpu_rows_end();
+                gpu_rows_wait(1); /* the other tiles are free */
+            }
+        }
+    }
+    gpu_rows_wait(0);
+}
+
+/* The kernel's code several times, by the number of tokens: few are few tiles, and leave room to bring more ahead. */
+GPU_FN void multiply_some(GPU_SHARED(u16) *tokens, token_rows k, const GPU_PRIVATE(weight_rows) *r, bool is_q4, int32_t me,
+                          GPU_PRIVATE(tile_c) *c)
+{
+    if (!is_q4 && k.n > 32) multiply(tokens, k, 8, 1, r, false, me, c); /* decoding is long, also as code */
+    else if (!is_q4) multiply(tokens, k, 2, 1, r, false, me, c);
+    else if (k.n > 64) multiply(tokens, k, 8, 1, r, true, me, c);
+    else if (k.n > 16) multiply(tokens, k, 4, MM_AHEAD, r, true, me, c);
+    else multiply(tokens, k, 1, MM_AHEAD, r, true, me, c);
+}
+
+/* What of a token is needed once its sums are there lies in shared memory, where the tokens were: the factor, and behind
+ * all of these the row of y. */
+GPU_FN void leave_rows(GPU_SHARED(u16) *tokens, token_rows k, const GPU_GLOBAL(i32) *y_row, int32_t me)
+{
+    gpu_barrier();
+    if (me < k.n) {
+        gpu_store((GPU_SHARED(f32) *)tokens, me, gpu_load(k.scale, token_row(k, me)));
+        gpu_store((GPU_SHARED(i32) *)tokens, MM_TOKENS + me, y_row ? gpu_load(y_row, k.place + me) : (int32_t)k.place + me);
+    }
+    gpu_barrier();
+}
+GPU_FN float left_scale(const GPU_SHARED(u16) *tokens, int32_t t) { return gpu_load((const GPU_SHARED(f32) *)tokens, t); }
+GPU_FN int64_t left_row(const GPU_SHARED(u16) *tokens, int32_t t) { return gpu_load((const GPU_SHARED(i32) *)tokens, MM_TOKENS + t); }
 
 /* ---- one matrix ---- */
+
+/* y of two tiles of rows: those from `first` on. */
+GPU_FN void store_rows(const GPU_PRIVATE(tile_c) *c, const GPU_SHARED(u16) *tokens, int32_t n, mox_gpu_vec bias, GPU_GLOBAL(f32) *y,
+                       int64_t y_stride, int64_t first, int64_t rows, int32_t lane)
+{
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_TILES * 2; i++) {
+        const int64_t row = first + i / 2 * 16 + gpu_tile_row(lane, i % 2 * 2);
+        if (row >= rows) continue;
+        const float add = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row);
+        GPU_UNROLL
+        for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
+            const int32_t e = (j & 1) | i % 2 * 2 | (j & 2) * 2, t = j / 4 * 16 + gpu_tile_col(lane, e);
+            if (t < n)
+                gpu_store(y, left_row(tokens, t) * y_stride + row,
+                          gpu_tile_get(c[i / 2 * TOKEN_TILES + j / 4], e) * left_scale(tokens, t) + add);
+        }
+    }
+}
+
+GPU_FN void rows_group(mox_gpu_mat m, int64_t rows, mox_gpu_vec bias, token_rows k, const GPU_GLOBAL(i32) *y_row, GPU_GLOBAL(f32) *y,
+                       int64_t y_stride, GPU_SHARED(u16) *tokens, bool is_q4, int64_t row0, int32_t me)
+{
+    const int64_t first = row0 + me / GPU_LANES * (ROW_TILES * 16);
+    weight_rows r[ROW_TILES];
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_TILES; i++) {
+        r[i].m = m;
+        r[i].row = first + i * 16;
+        r[i].n = rows - r[i].row;
+    }
+    gpu_tile_c c[ROW_TILES * TOKEN_TILES];
+    multiply_some(tokens, k, r, is_q4, me, c);
+    leave_rows(tokens, k, y_row, me);
+    store_rows(c, tokens, k.n, bias, y, y_stride, first, rows, me % GPU_LANES);
+}
 
 GPU_FN void matmul_group(const GPU_CONSTANT(mox_gpu_matmul) *p, GPU_SHARED(u16) *tokens, bool is_q4, int64_t t0, int64_t row0,
                          int32_t me)
 {
-    const int32_t lane = me % GPU_LANES;
-    const int64_t first = row0 + me / GPU_LANES * (ROW_TILES * 16);
-    int64_t at[MM_OWN];
-    GPU_UNROLL
-    for (int32_t i = 0; i < MM_OWN; i++) {
-        const int64_t t = t0 + me / 2 + 64 * i;
-        at[i] = t < p->n ? t * p->x_stride : -1;
-    }
-    weight_rows r[ROW_TILES];
-    GPU_UNROLL
-    for (int32_t i = 0; i < ROW_TILES; i++) {
-        r[i].m = p->w;
-        r[i].row = first + i * 16;
-        r[i].n = p->rows - r[i].row;
-    }
-    gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, p->n - t0, r, is_q4, me, c);
-    GPU_UNROLL
-    for (int32_t i = 0; i < ROW_TILES * 2; i++) {
-        const int64_t row = first + i / 2 * 16 + gpu_tile_row(lane, i % 2 * 2);
-        if (row >= p->rows) continue;
-        const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, row);
-        GPU_UNROLL
-        for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
-            const int32_t e = (j & 1) | i % 2 * 2 | (j & 2) * 2;
-            const int64_t t = t0 + j / 4 * 16 + gpu_tile_col(lane, e);
-            if (t < p->n) gpu_store(p->y, t * p->y_stride + row, gpu_tile_get(c[i / 2 * TOKEN_TILES + j / 4], e) * gpu_load(p->x_scale, t) + bias);
-        }
-    }
+    token_rows k;
+    k.x = p->x;
+    k.scale = p->x_scale;
+    k.list = 0;
+    k.place = t0;
+    k.stride = p->x_stride;
+    k.n = (int32_t)least(MM_TOKENS, p->n - t0);
+    k.divisor = 1;
+    rows_group(p->w, p->rows, p->bias, k, 0, p->y, p->y_stride, tokens, is_q4, row0, me);
 }
 
 GPU_KERNEL(matmul, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     matmul_group(p, tokens, false, gpu_group_x() * MM_TOKENS, gpu_group_y() * MM_ROWS, gpu_thread());
 }
 
 GPU_KERNEL(matmul_q4, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     matmul_group(p, tokens, true, gpu_group_x() * MM_TOKENS, gpu_group_y() * MM_ROWS, gpu_thread());
 }
 
 /* ---- experts ---- */
 
-GPU_FN int64_t tile_listed_row(const GPU_GLOBAL(i32) *list, int64_t place) { return list ? gpu_load(list, place) : place; }
-
-/* Where the tokens begin that a thread copies. */
-GPU_FN void tile_tokens(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, mox_gpu_expert_tile tile, int32_t me, GPU_PRIVATE(i64) *at)
+GPU_FN token_rows tile_tokens(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, mox_gpu_expert_tile tile)
 {
-    GPU_UNROLL
-    for (int32_t i = 0; i < MM_OWN; i++) {
-        const int64_t t = me / 2 + 64 * i;
-        at[i] = t < tile.n ? tile_listed_row(p->x_row, tile.place + t) / p->x_divisor * p->x_stride : -1;
-    }
+    token_rows k;
+    k.x = p->x;
+    k.scale = p->x_scale;
+    k.list = p->x_row;
+    k.place = tile.place;
+    k.stride = p->x_stride;
+    k.n = (int32_t)tile.n;
+    k.divisor = (int32_t)p->x_divisor;
+    return k;
 }
 
 /* A wave has 16 rows of gate and the same 16 of up. */
@@ -361,34 +436,34 @@ GPU_FN void gate_up_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, mox_gpu_
 {
     const int32_t lane = me % GPU_LANES;
     const int64_t first = row0 + me / GPU_LANES * 16;
-    int64_t at[MM_OWN];
-    tile_tokens(p, tile, me, at);
+    const token_rows k = tile_tokens(p, tile);
     weight_rows r[ROW_TILES];
     r[0].m = gate;
     r[1].m = up;
     r[0].row = r[1].row = first;
     r[0].n = r[1].n = p->rows - first;
     gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, tile.n, r, is_q4, me, c);
+    multiply_some(tokens, k, r, is_q4, me, c);
+    leave_rows(tokens, k, p->y_row, me);
     GPU_UNROLL
     for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
-        const int64_t t = j / 4 * 16 + gpu_tile_col(lane, (j & 1) | (j & 2) * 2), place = tile.place + t;
-        if (t >= tile.n) continue;
-        const float scale = gpu_load(p->x_scale, tile_listed_row(p->x_row, place) / p->x_divisor);
-        const int64_t to = tile_listed_row(p->y_row, place) * p->y_stride;
+        const int32_t t = j / 4 * 16 + gpu_tile_col(lane, (j & 1) | (j & 2) * 2);
+        if (t >= k.n) continue;
+        const float scale = left_scale(tokens, t);
         GPU_UNROLL
         for (int32_t h = 0; h < 2; h++) {
             const int32_t e = (j & 1) | h * 2 | (j & 2) * 2;
             const int64_t row = first + gpu_tile_row(lane, e);
             if (row >= p->rows) continue;
-            gpu_store(p->y, to + row, silu(gpu_tile_get(c[j / 4], e) * scale) * (gpu_tile_get(c[TOKEN_TILES + j / 4], e) * scale));
+            gpu_store(p->y, left_row(tokens, t) * p->y_stride + row,
+                      silu(gpu_tile_get(c[j / 4], e) * scale) * (gpu_tile_get(c[TOKEN_TILES + j / 4], e) * scale));
         }
     }
 }
 
 GPU_KERNEL(experts_gate_up_tiles, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     const mox_gpu_expert_tile tile = gpu_load(p->tiles, gpu_group_y());
     if (tile.n == 0) return; /* the whole group */
     gate_up_group(p, gpu_load(p->gate, tile.expert), gpu_load(p->up, tile.expert), tokens, false, tile, gpu_group_x() * (MM_ROWS / 2),
@@ -397,7 +472,7 @@ GPU_KERNEL(experts_gate_up_tiles, MM_THREADS)
 
 GPU_KERNEL(experts_gate_up_tiles_q4, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     const mox_gpu_expert_tile tile = gpu_load(p->tiles, gpu_group_y());
     if (tile.n == 0) return; /* the whole group */
     gate_up_group(p, gpu_load(p->gate, tile.expert), gpu_load(p->up, tile.expert), tokens, true, tile, gpu_group_x() * (MM_ROWS / 2),
@@ -416,49 +491,29 @@ GPU_FN mox_gpu_expert_tile plain_tile(int64_t i, int64_t n)
 
 GPU_KERNEL(gate_up_tiles, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     gate_up_group(&p->rest, p->gate, p->up, tokens, false, plain_tile(gpu_group_y(), p->n), gpu_group_x() * (MM_ROWS / 2), gpu_thread());
 }
 
 GPU_KERNEL(gate_up_tiles_q4, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     gate_up_group(&p->rest, p->gate, p->up, tokens, true, plain_tile(gpu_group_y(), p->n), gpu_group_x() * (MM_ROWS / 2), gpu_thread());
 }
 
 GPU_FN void down_group(const GPU_CONSTANT(mox_gpu_experts_tiles) *p, GPU_SHARED(u16) *tokens, bool is_q4, mox_gpu_expert_tile tile,
                        int64_t row0, int32_t me)
 {
-    const int32_t lane = me % GPU_LANES;
-    const int64_t first = row0 + me / GPU_LANES * (ROW_TILES * 16);
-    int64_t at[MM_OWN];
-    tile_tokens(p, tile, me, at);
-    weight_rows r[ROW_TILES];
-    r[0].m = r[1].m = gpu_load(p->gate, tile.expert);
-    r[0].row = first;
-    r[1].row = first + 16;
-    r[0].n = p->rows - r[0].row;
-    r[1].n = p->rows - r[1].row;
-    gpu_tile_c c[ROW_TILES * TOKEN_TILES];
-    multiply_some(tokens, p->x, at, tile.n, r, is_q4, me, c);
-    GPU_UNROLL
-    for (int32_t j = 0; j < TOKEN_TILES * 4; j++) {
-        const int64_t t = j / 4 * 16 + gpu_tile_col(lane, (j & 1) | (j & 2) * 2), place = tile.place + t;
-        if (t >= tile.n) continue;
-        const float scale = gpu_load(p->x_scale, tile_listed_row(p->x_row, place) / p->x_divisor);
-        const int64_t to = tile_listed_row(p->y_row, place) * p->y_stride;
-        GPU_UNROLL
-        for (int32_t i = 0; i < ROW_TILES * 2; i++) {
-            const int32_t e = (j & 1) | i % 2 * 2 | (j & 2) * 2;
-            const int64_t row = first + i / 2 * 16 + gpu_tile_row(lane, e);
-            if (row < p->rows) gpu_store(p->y, to + row, gpu_tile_get(c[i / 2 * TOKEN_TILES + j / 4], e) * scale);
-        }
-    }
+    mox_gpu_vec none;
+    none.data = 0;
+    none.type = MOX_GPU_NONE;
+    rows_group(gpu_load(p->gate, tile.expert), p->rows, none, tile_tokens(p, tile), p->y_row, p->y, p->y_stride, tokens, is_q4, row0,
+               me);
 }
 
 GPU_KERNEL(experts_down_tiles, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     const mox_gpu_expert_tile tile = gpu_load(p->tiles, gpu_group_y());
     if (tile.n == 0) return; /* the whole group */
     down_group(p, tokens, false, tile, gpu_group_x() * MM_ROWS, gpu_thread());
@@ -466,7 +521,7 @@ GPU_KERNEL(experts_down_tiles, MM_THREADS)
 
 GPU_KERNEL(experts_down_tiles_q4, MM_THREADS)
 {
-    GPU_SHARED_ARRAY(u16, tokens, 2 * MM_HALF);
+    GPU_SHARED_TILES(tokens, MM_SHARED);
     const mox_gpu_expert_tile tile = gpu_load(p->tiles, gpu_group_y());
     if (tile.n == 0) return; /* the whole group */
     down_group(p, tokens, true, tile, gpu_group_x() * MM_ROWS, gpu_thread());

@@ -33,9 +33,13 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
-    if (a->n <= FOUR_TOKENS && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
+    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
         MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+        return MOX_OK;
+    }
+    if (mox_gpu_is_few(d, a->n, w.cols) && mox_gpu_mat_is_q4(&w) && !a->exact) {
+        mox_gpu_few_matmul(d, a);
         return MOX_OK;
     }
     if (mox_gpu_is_many(d, a->n, w.cols) && !a->exact) {
@@ -57,16 +61,22 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
 {
     mox_gpu_mat w[MOX_PROJECT_MOST];
     mox_gpu_vec bias[MOX_PROJECT_MOST];
-    bool fits = a->n == MOX_PROJECT_MOST;
+    bool fits = a->n == MOX_PROJECT_MOST, few = fits;
     int64_t groups = 0;
-    for (int64_t i = 0; i < a->n && fits; i++) {
+    for (int64_t i = 0; i < a->n && (fits || few); i++) {
         const mox_matmul_args *p = &a->product[i];
         MOX_TRY(mox_gpu_check_mat(&p->w, err));
         MOX_TRY(mox_gpu_check_vec(&p->bias, err));
         w[i] = mox_gpu_mat_of(&p->w);
         bias[i] = mox_gpu_vec_of(&p->bias);
         groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
-        fits = p->n <= FOUR_TOKENS && p->y_stride == w[i].rows && p->x == a->product[0].x && is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
+        const bool alike = p->y_stride == w[i].rows && p->x == a->product[0].x;
+        few = few && alike && mox_gpu_is_few(d, p->n, w[i].cols) && mox_gpu_mat_is_q4(&w[i]) && !p->exact;
+        fits = fits && alike && p->n <= FOUR_TOKENS && is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
+    }
+    if (few) {
+        mox_gpu_few_project(d, a);
+        return MOX_OK;
     }
     if (!fits) return mox_dev_project(d, a, err);
     MOX_GPU_LAUNCH(d, matvec4_three, groups, a->product[0].n, 1, .w0 = w[0], .w1 = w[1], .w2 = w[2], .bias0 = bias[0], .bias1 = bias[1],
@@ -138,6 +148,7 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     const mox_gpu_mat *mats = x->memory;
     const mox_gpu_moe_bucket p = {.ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs, .n_pairs = a->n * a->k,
                                   .n_experts = a->n_experts};
+    if (mox_gpu_is_few(d, a->n, a->dim) && mox_gpu_few_experts(d, a)) return MOX_OK;
     const bool many = a->n > MOX_GPU_MANY; /* a group for all experts, or for each */
     mox_gpu_launch(d, many ? MOX_GPU_KERNEL_moe_sort : MOX_GPU_KERNEL_moe_bucket, many ? a->n_experts : 1, 1, 1, &p, sizeof p);
     if (mox_gpu_is_many(d, a->n, a->dim) && mox_gpu_tile_experts(d, a)) return MOX_OK;

@@ -82,6 +82,17 @@ GPU_FN void gpu_tile_a_set(gpu_tile_a *a, int32_t i, uint32_t pair)
     a->h[2 * i + 1] = (uint16_t)(pair >> 16);
 }
 
+#define GPU_SHARED_TILES(name, n) GPU_SHARED_ARRAY(u16, name, n)
+GPU_FN void emu_rows_mma(gpu_tile_c *c, gpu_tile_a a, const GPU_SHARED(u16) *p, int32_t col, int32_t n, int32_t lane, const char *site)
+{
+    for (int32_t j = 0; j < n; j++) mox_emu_mma(&c[j], a, emu_tile_load_b(p, j * 16, col, 64, lane, false, site), site);
+}
+#define gpu_rows_mma(c, a, p, col, n, lane) emu_rows_mma(c, a, p, col, n, lane, GPU_SITE)
+#define gpu_rows_begin() ((void)0)
+#define gpu_rows_end() ((void)0)
+#define gpu_rows_wait(n) ((void)0)
+#define gpu_rows_barrier() gpu_barrier()
+
 #define gpu_tile_row_sum(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_ROW_SUM, mox_f32_bits(v), lane, GPU_SITE))
 #define gpu_tile_row_max(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_ROW_MAX, mox_f32_bits(v), lane, GPU_SITE))
 

@@ -94,6 +94,16 @@ GPU_FN void gpu_tile_a_set(thread gpu_tile_a *a, int32_t i, uint32_t pair)
     gpu_matrix_set_pair_(&a->m[i % 2 * 2 + i / 2], pair);
 }
 
+#define GPU_SHARED_TILES(name, n) GPU_SHARED_ARRAY(u16, name, n)
+GPU_FN void gpu_rows_mma(thread gpu_tile_c *c, gpu_tile_a a, const threadgroup gpu_u16 *p, int32_t col, int32_t n, int32_t lane)
+{
+    for (int32_t j = 0; j < n; j++) gpu_tile_mma(&c[j], a, gpu_tile_load_b(p, j * 16, col, 64, lane));
+}
+#define gpu_rows_begin() ((void)0)
+#define gpu_rows_end() ((void)0)
+#define gpu_rows_wait(n) ((void)0)
+#define gpu_rows_barrier() gpu_barrier()
+
 GPU_FN gpu_tile_a gpu_tile_a_of(gpu_tile_c c)
 {
     gpu_tile_a a;
