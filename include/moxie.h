@@ -155,6 +155,8 @@ typedef struct mox_context_opts {
                             * what shares a step with it nor on how a prompt is cut; slower */
     mox_kv_type kv_type;   /* default: f32 when exact, else f16; q8: 8 bits in blocks of 32 with a scale */
     const char *device;    /* "cpu", "cuda", or "emu": a GPU that the processor plays, for tests; NULL = cpu */
+    int64_t device_bytes;  /* of the device's memory, for all that the context and its driver have there; when not all
+                            * experts fit, those used least recently give way to others.  0 = all stay */
     const char *isa;       /* kernel level of the cpu by name; NULL = the best there is */
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
                             * are needed; 0 = they are used where the model has them */

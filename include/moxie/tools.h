@@ -253,7 +253,7 @@ MOX_API void mox_context_get_work(const mox_context *c, mox_work *out);
 MOX_API int64_t mox_model_expert_slot_bytes(const mox_model *m);
 
 /* What became of the experts that the steps of a context asked for; all 0 without
- * expert_bytes. */
+ * expert_bytes and slots on a device. */
 typedef struct mox_expert_stats {
     int64_t n_slots, slot_bytes;
     int64_t n_slots_away; /* of them, how many are not in use now, because others need the memory */
@@ -266,6 +266,11 @@ typedef struct mox_expert_stats {
     int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
     int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
     int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did */
+    /* Slots on a device, with mox_context_opts.device_bytes; the least recently used expert gives way. */
+    int64_t n_device_slots, device_slot_bytes;
+    int64_t device_hits, device_misses; /* asked for and there, or had to be copied from the host: what is above is about those */
+    int64_t bytes_copied;
+    double copy_wait_s;   /* that the device had nothing to compute until a copy ended */
     const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);

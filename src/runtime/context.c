@@ -34,7 +34,7 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
 {
     const int64_t max = c->model->dims.n_ctx_max;
     if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0 ||
-        o->read_bytes < 0 || o->prefix_bytes < 0)
+        o->read_bytes < 0 || o->prefix_bytes < 0 || o->device_bytes < 0)
         return mox_fail(err, MOX_E_ARG, "context options must not be negative");
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
@@ -161,8 +161,7 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
     if (!mox_add_i64(c->bytes, (int64_t)c->step_bytes, &bytes))
         return mox_fail(err, MOX_E_FULL, "a batch would need more bytes than a machine can count; ask for less");
     c->bytes = bytes;
-    if (c->planning) return MOX_OK;
-    return c->dev->apart ? mox_context_fill_device(c, err) : mox_arena_init(&c->arena, c->step_bytes, err);
+    return c->planning || c->dev->apart ? MOX_OK : mox_arena_init(&c->arena, c->step_bytes, err);
 }
 
 static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)
@@ -182,6 +181,7 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     if (status == MOX_OK) status = reserve_sequences(c, opts->prefix_bytes, err);
     if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
     if (status == MOX_OK) status = reserve_step(c, err);
+    if (status == MOX_OK && !planning && c->dev->apart) status = mox_context_fill_device(c, opts, err);
     if (status == MOX_OK && c->experts.stream) c->bytes += mox_expert_stream_bytes(c->experts.stream);
     if (status != MOX_OK) mox_context_destroy(&c);
     *out = c;
@@ -200,6 +200,7 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
     MOX_TRY(create(&c, model, opts, true, err));
     *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .step_bytes = (int64_t)c->step_bytes,
                                .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
+    mox_device_measure(c, opts ? opts->device : NULL, &out->device);
     out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
     if (opts && opts->prefix_bytes > 0) out->small_bytes += mox_tree_table_bytes(c);
     mox_context_destroy(&c);
@@ -210,6 +211,7 @@ void mox_context_destroy(mox_context **context)
 {
     mox_context *c = *context;
     if (!c) return;
+    mox_expert_tier_deinit(&c->tier);
     mox_expert_store_deinit(&c->experts);
     mox_arena_deinit(&c->arena);
     if (c->dev) {
@@ -253,12 +255,15 @@ void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){0};
     if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
+    if (c->tier.model) mox_expert_tier_get_stats(&c->tier, out);
 }
 
 void mox_context_get_heat(const mox_context *c, uint32_t *out)
 {
-    if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
-    else memset(out, 0, (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out);
+    const size_t bytes = (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out;
+    if (c->tier.model) memcpy(out, c->tier.heat, bytes);
+    else if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
+    else memset(out, 0, bytes);
 }
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)

@@ -20,6 +20,7 @@
 
 #include "model/model.h"
 #include "runtime/expert_store.h"
+#include "runtime/expert_tier.h"
 #include "runtime/pages.h"
 
 enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16 };
@@ -68,6 +69,7 @@ struct mox_context {
     mox_checkpoint *checkpoints;
     float *states; /* memory of the device, as is cache_memory */
     mox_expert_store experts;
+    mox_expert_tier tier; /* above the store, when experts come and go on the device */
 
     /* of a device with memory of its own (device.c) */
     mox_residency residency;
@@ -91,19 +93,35 @@ struct mox_context {
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);
 
+/* runtime/device.c: memory of a device of its own; all 0 where the host's is used. */
+typedef struct mox_device_sizes {
+    int64_t weight_bytes, dense_bytes; /* all that the model uses; routed experts left out */
+    int64_t cache_bytes, step_bytes;
+    int64_t other_bytes; /* tables, and what the driver takes */
+    int64_t slot_bytes, n_experts, least_slots; /* of routed experts that come and go */
+    int64_t unit;        /* allocations are rounded up to */
+} mox_device_sizes;
+bool mox_device_is_apart(const char *name);
+void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out);
+/* All of it, with so many slots; -1: all experts stay. */
+int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots);
+/* Slots that fit a budget. */
+int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget);
+
 /* What create with these options would reserve, by the code that does. */
 typedef struct mox_context_sizes {
     int64_t cache_bytes; /* attention caches, recurrent states and their checkpoints */
     int64_t step_bytes;  /* activations */
     int64_t small_bytes; /* everything else: timelines, page tables, logits */
     int64_t n_ctx, n_batch, n_seqs;
+    mox_device_sizes device;
 } mox_context_sizes;
 mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err);
 
 /* runtime/device.c, for create: opens the device that the options name; later brings all that
  * it needs to it; and gives that back. */
 mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mox_err *err);
-mox_status mox_context_fill_device(mox_context *c, mox_err *err);
+mox_status mox_context_fill_device(mox_context *c, const mox_context_opts *o, mox_err *err);
 void mox_context_empty_device(mox_context *c);
 
 /* runtime/sequence.c, for the step: */

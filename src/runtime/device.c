@@ -2,10 +2,13 @@
  *
  * The processor computes where the files are mapped.  A device with memory of its own gets,
  * before the first step, all tensors that the model uses, each at an aligned address, tables of
- * the experts, and the activations; nothing is allocated or brought over later but the small
- * arrays of a batch.
+ * the experts, and the activations; nothing is allocated later, and nothing brought over but the small
+ * arrays of a batch and, when a budget of the device's memory is not enough for all of them, experts
+ * (expert_tier.h).
  *
- * Refuses: experts that come and go, and models that do not fit. */
+ * Plans (plan.c) and contexts measure what goes there by the same functions.
+ *
+ * Refuses: models that do not fit. */
 #include "runtime/context.h"
 
 #include "base/alloc.h"
@@ -19,11 +22,27 @@ enum { ALIGN = 256 };
 /* Address space of the emulated GPU: what is not touched costs nothing. */
 static const int64_t emu_bytes = (int64_t)16 << 30;
 
+/* Devices with memory of their own: what allocations are rounded up to, and what the driver takes for itself. */
+static const struct device_kind {
+    const char *name;
+    int64_t unit, own_bytes;
+} kinds[] = {{"emu", 4096, 0}, {"cuda", 2 << 20, (int64_t)640 << 20}};
+
+static const struct device_kind *find_kind(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0) return &kinds[i];
+    return NULL;
+}
+
+bool mox_device_is_apart(const char *name) { return find_kind(name) != NULL; }
+
 static mox_status check_apart(const mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     enum { MAX_ROWS = 65535 }; /* groups of a launch along an axis */
-    if (o->expert_bytes > 0 || c->model->dense_only)
-        return mox_fail(err, MOX_E_ARG, "device %s: its experts must all be resident; do not stream them, or use the cpu", o->device);
+    if ((o->expert_bytes > 0 || c->model->dense_only) && o->device_bytes == 0)
+        return mox_fail(err, MOX_E_ARG, "device %s: its experts must all be resident; do not stream them, or give it a budget of its memory",
+                        o->device);
     if (o->deterministic) /* kernels are chosen by the number of tokens */
         return mox_fail(err, MOX_E_ARG, "device %s: only the cpu computes deterministically", o->device);
     if (o->trace) return mox_fail(err, MOX_E_ARG, "device %s: routing is traced on the cpu only", o->device);
@@ -36,14 +55,93 @@ static mox_status check_apart(const mox_context *c, const mox_context_opts *o, m
 mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     if (!o->device || strcmp(o->device, "cpu") == 0) {
+        if (o->device_bytes > 0)
+            return mox_fail(err, MOX_E_ARG, "device_bytes are for a device with memory of its own, which the cpu is not");
         const mox_pool_opts threads = {.n_threads = o->n_threads, .pin = o->pin};
         return mox_dev_cpu_open(&c->dev, &threads, o->isa, c->precision, c->deterministic, err);
     }
     const bool is_emu = strcmp(o->device, "emu") == 0;
-    if (!is_emu && strcmp(o->device, "cuda") != 0)
+    if (!mox_device_is_apart(o->device))
         return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu, cuda)", o->device);
     MOX_TRY(check_apart(c, o, err));
     return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, err) : mox_dev_cuda_open(&c->dev, err);
+}
+
+/* ---- sizes ---- */
+
+static int64_t round_up(int64_t bytes, int64_t unit)
+{
+    return bytes > INT64_MAX - unit ? INT64_MAX : mox_ceil_div(bytes, unit) * unit;
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
+}
+
+/* Tensors that the model uses as they lie on a device, with routed experts or without. */
+static int64_t weight_bytes(const mox_model *m, bool with_experts)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < m->tensors.n_tensors; i++)
+        if (m->tensor_use[i] == MOX_USED_DENSE || (with_experts && m->tensor_use[i] == MOX_USED_EXPERT))
+            bytes = plus(bytes, round_up(m->tensors.tensors[i].extent.bytes, ALIGN));
+    return bytes;
+}
+
+static mox_dev_sizes batch_sizes(const mox_context *c, bool come)
+{
+    const mox_model *m = c->model;
+    return (mox_dev_sizes){.n_rows = c->n_batch, .n_spans = c->n_seqs, .n_pages = c->pages_per_seq,
+                           .n_pairs = come ? c->n_batch * m->report.n_experts_active : 0, .n_experts = come ? m->n_experts : 0};
+}
+
+void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out)
+{
+    const mox_model *m = c->model;
+    const struct device_kind *kind = find_kind(device);
+    *out = (mox_device_sizes){0};
+    if (!kind) return;
+    const mox_dev_sizes most = batch_sizes(c, true);
+    out->weight_bytes = round_up(weight_bytes(m, true), kind->unit);
+    out->dense_bytes = round_up(weight_bytes(m, false), kind->unit);
+    out->cache_bytes = plus(round_up(c->cache_bytes, kind->unit), round_up(c->state_bytes, kind->unit));
+    out->step_bytes = round_up((int64_t)c->step_bytes, kind->unit);
+    out->other_bytes = plus(kind->own_bytes, round_up(mox_dev_gpu_table_bytes(&most, m->report.n_layers_moe, m->n_experts), kind->unit));
+    out->other_bytes = plus(out->other_bytes, round_up(m->n_frequencies * (int64_t)sizeof *m->frequencies, kind->unit));
+    out->slot_bytes = mox_expert_tier_slot_bytes(m);
+    out->unit = kind->unit;
+    out->n_experts = m->report.n_layers_moe * m->n_experts;
+    out->least_slots = mox_expert_tier_least(m);
+}
+
+int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots)
+{
+    const int64_t rest = plus(plus(s->cache_bytes, s->step_bytes), s->other_bytes);
+    return n_slots < 0 ? plus(rest, s->weight_bytes) : plus(plus(rest, s->dense_bytes), round_up(n_slots * s->slot_bytes, s->unit));
+}
+
+int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget)
+{
+    const int64_t rest = mox_device_total(s, 0);
+    return budget <= rest || s->slot_bytes == 0 ? 0 : mox_min_i64((budget - rest) / s->unit * s->unit / s->slot_bytes, s->n_experts);
+}
+
+/* Slots for experts, or -1 when all of them stay. */
+static mox_status choose_slots(const mox_context *c, const mox_context_opts *o, int64_t *n_slots, mox_err *err)
+{
+    mox_device_sizes s;
+    *n_slots = -1;
+    if (o->device_bytes == 0) return MOX_OK;
+    mox_device_measure(c, o->device, &s);
+    const bool must_come = o->expert_bytes > 0 || c->model->dense_only;
+    if (!must_come && mox_device_total(&s, -1) <= o->device_bytes) return MOX_OK;
+    *n_slots = mox_device_slots(&s, o->device_bytes);
+    if (s.n_experts > 0 && *n_slots >= s.least_slots) return MOX_OK;
+    const int64_t least = mox_device_total(&s, s.n_experts > 0 ? s.least_slots : -1);
+    return mox_fail(err, MOX_E_FULL, "device %s: a budget of %lld MiB is too small; with this context and batches of %lld tokens it takes %lld MiB",
+                    o->device, (long long)(o->device_bytes >> 20), (long long)c->n_batch, (long long)mox_ceil_div(least, 1 << 20));
 }
 
 /* ---- weights ---- */
@@ -55,15 +153,17 @@ static int by_file_and_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Tensors that the model uses, in the order of the files. */
-static mox_status list_places(mox_context *c, mox_err *err)
+/* Tensors that stay on the device, in the order of the files. */
+static mox_status list_places(mox_context *c, bool with_experts, mox_err *err)
 {
     const mox_model *m = c->model;
     c->places = mox_alloc_array((size_t)m->tensors.n_tensors + 1, sizeof *c->places);
     if (!c->places) return mox_fail_memory(err, (size_t)m->tensors.n_tensors * sizeof *c->places, "a list of weights");
     int64_t n = 0;
     for (int64_t i = 0; i < m->tensors.n_tensors; i++)
-        if (m->tensor_use[i] != MOX_UNUSED && m->tensors.tensors[i].extent.bytes > 0) c->places[n++].extent = m->tensors.tensors[i].extent;
+        if ((m->tensor_use[i] == MOX_USED_DENSE || (with_experts && m->tensor_use[i] == MOX_USED_EXPERT)) &&
+            m->tensors.tensors[i].extent.bytes > 0)
+            c->places[n++].extent = m->tensors.tensors[i].extent;
     qsort(c->places, (size_t)n, sizeof *c->places, by_file_and_offset);
     for (int64_t i = 0; i < n; i++)
         if (!mox_add_i64(c->weight_bytes, mox_ceil_div(c->places[i].extent.bytes, ALIGN) * ALIGN, &c->weight_bytes))
@@ -72,9 +172,9 @@ static mox_status list_places(mox_context *c, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status bring_weights(mox_context *c, mox_err *err)
+static mox_status bring_weights(mox_context *c, bool with_experts, mox_err *err)
 {
-    MOX_TRY(list_places(c, err));
+    MOX_TRY(list_places(c, with_experts, err));
     if (c->dev->memory.alloc(c->dev, c->weight_bytes, &c->weights, NULL) != MOX_OK)
         return mox_fail(err, MOX_E_FULL, "%s: the weights need %.1f GB on device %s, and do not fit beside %.1f GB of context",
                         c->model->config.path, (double)c->weight_bytes / 1e9, c->dev->name, (double)c->bytes / 1e9);
@@ -95,28 +195,35 @@ static mox_status place_experts(mox_context *c, mox_err *err)
     mox_expert *all = mox_alloc_array((size_t)m->n_experts, sizeof *all);
     if (!all) return mox_fail_memory(err, (size_t)m->n_experts * sizeof *all, "a list of experts");
     mox_status status = MOX_OK;
+    const bool come = c->tier.model;
     for (int32_t i = 0; i < m->dims.n_layers && status == MOX_OK; i++) {
         const mox_expert_weights *w = m->layers[i].experts;
         if (!w) continue;
-        for (int32_t e = 0; e < m->n_experts; e++)
+        for (int32_t e = 0; e < m->n_experts && !come; e++)
             all[e] = (mox_expert){.id = e, .gate = mox_residency_mat(&c->residency, &w[e].gate),
                                   .up = mox_residency_mat(&c->residency, &w[e].up), .down = mox_residency_mat(&c->residency, &w[e].down)};
-        status = c->dev->apart->place_experts(c->dev, i, all, m->n_experts, err);
+        if (come) mox_expert_tier_views(&c->tier, i, all);
+        status = c->dev->apart->place_experts(c->dev, i, all, m->n_experts, come, err);
     }
     mox_free(all);
     return status;
 }
 
-mox_status mox_context_fill_device(mox_context *c, mox_err *err)
+mox_status mox_context_fill_device(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t V = c->model->dims.n_vocab;
+    int64_t n_slots;
+    MOX_TRY(choose_slots(c, o, &n_slots, err));
+    const bool come = n_slots >= 0;
+    const mox_dev_sizes most = batch_sizes(c, come);
     c->fetched = mox_alloc_array((size_t)(MOX_HEAD_ROWS * V), sizeof *c->fetched);
     if (!c->fetched) return mox_fail_memory(err, (size_t)(MOX_HEAD_ROWS * V) * sizeof *c->fetched, "logits");
     MOX_TRY(c->dev->memory.alloc(c->dev, (int64_t)c->step_bytes, &c->activations, err));
     mox_arena_init_at(&c->arena, c->activations, c->step_bytes);
-    MOX_TRY(c->dev->apart->reserve(c->dev, c->n_batch, c->n_seqs, c->pages_per_seq, err));
+    MOX_TRY(c->dev->apart->reserve(c->dev, &most, err));
     if (c->model->n_frequencies > 0) MOX_TRY(c->dev->apart->know(c->dev, c->model->frequencies, c->model->n_frequencies, err));
-    MOX_TRY(bring_weights(c, err));
+    MOX_TRY(bring_weights(c, !come, err));
+    if (come) MOX_TRY(mox_expert_tier_init(&c->tier, c->model, c->dev, &c->residency, &c->experts, n_slots, o, err));
     MOX_TRY(place_experts(c, err));
     return c->dev->memory.sync(c->dev, err);
 }

@@ -65,7 +65,7 @@ static mox_run make_run(const mox_context *c, mox_dev *dev, mox_arena *arena, in
                         const mox_cancel *cancel, mox_err *err)
 {
     return (mox_run){.dev = dev, .arena = arena, .residency = c->residency.places ? &c->residency : &c->model->residency,
-                     .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel,
+                     .experts = (mox_expert_source *)(c->tier.model ? &c->tier.source : &c->experts.source), .cancel = cancel,
                      .deterministic = c->deterministic, .n = n, .tokens = c->tokens,
                      .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
                      .err = err};

@@ -11,11 +11,26 @@
 #include <assert.h>
 #include <string.h>
 
+enum { RANGES = 64, PENDING = 64 };
+
+/* Copies of bring take place as late as they may: whoever forgets to wait for one sees what was there before. */
+typedef struct later_copy {
+    void *to;
+    const void *from;
+    int64_t bytes;
+} later_copy;
+
 typedef struct emu_backend {
     mox_gpu_backend backend; /* first */
     mox_emu *emu;
     int64_t bytes;
     mox_err wrong; /* the first thing that went wrong */
+    struct {
+        const uint8_t *p;
+        int64_t bytes;
+    } pinned[RANGES];
+    later_copy pending[PENDING];
+    int n_pinned, n_pending;
 } emu_backend;
 
 /* Where an error goes to; NULL when there is one already: nothing takes place any more. */
@@ -80,6 +95,62 @@ static mox_status emu_download(mox_gpu_backend *backend, void *to, const void *f
     return emu_sync(backend, err);
 }
 
+/* ---- copies beside launches ---- */
+
+static mox_status emu_pin(mox_gpu_backend *backend, void *p, int64_t bytes, mox_err *err)
+{
+    emu_backend *b = (emu_backend *)backend;
+    if (b->n_pinned == RANGES) return mox_fail(err, MOX_E_FULL, "the emulated device: no more than %d ranges can be pinned", RANGES);
+    b->pinned[b->n_pinned].p = p;
+    b->pinned[b->n_pinned++].bytes = bytes;
+    return MOX_OK;
+}
+
+static void emu_unpin(mox_gpu_backend *backend, void *p)
+{
+    emu_backend *b = (emu_backend *)backend;
+    for (int i = 0; i < b->n_pinned; i++)
+        if (b->pinned[i].p == p) {
+            b->pinned[i] = b->pinned[--b->n_pinned];
+            return;
+        }
+}
+
+static void emu_use_brought(mox_gpu_backend *backend)
+{
+    emu_backend *b = (emu_backend *)backend;
+    for (int i = 0; i < b->n_pending; i++) emu_upload(backend, b->pending[i].to, b->pending[i].from, b->pending[i].bytes);
+    b->n_pending = 0;
+}
+
+static void emu_bring(mox_gpu_backend *backend, void *to, const void *from, int64_t bytes)
+{
+    emu_backend *b = (emu_backend *)backend;
+    bool pinned = false;
+    for (int i = 0; i < b->n_pinned; i++) {
+        const int64_t at = (const uint8_t *)from - b->pinned[i].p;
+        pinned = pinned || (at >= 0 && at + bytes <= b->pinned[i].bytes);
+    }
+    if (!pinned && may_go_on(b)) (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: a copy from memory that is not pinned");
+    if (b->n_pending == PENDING) emu_use_brought(backend);
+    b->pending[b->n_pending++] = (later_copy){to, from, bytes};
+}
+
+/* Launches have taken place already. */
+static void emu_bring_next(mox_gpu_backend *backend) { (void)backend; }
+
+static mox_status emu_await_brought(mox_gpu_backend *backend, mox_err *err)
+{
+    emu_use_brought(backend);
+    return emu_sync(backend, err);
+}
+
+static double emu_waited_s(mox_gpu_backend *backend)
+{
+    (void)backend;
+    return 0.0;
+}
+
 static void emu_close(mox_gpu_backend *backend)
 {
     emu_backend *b = (emu_backend *)backend;
@@ -97,7 +168,9 @@ mox_status mox_emu_backend_open(mox_gpu_backend **out, int64_t bytes, mox_err *e
     b->bytes = bytes;
     b->backend = (mox_gpu_backend){.name = "emu", .model = "emulated", .alloc = emu_alloc, .free = emu_free, .memory = emu_memory,
                                    .upload = emu_upload, .copy = emu_copy, .zero = emu_zero, .launch = emu_launch, .sync = emu_sync,
-                                   .download = emu_download, .close = emu_close};
+                                   .download = emu_download, .pin = emu_pin, .unpin = emu_unpin, .bring = emu_bring,
+                                   .bring_next = emu_bring_next, .use_brought = emu_use_brought, .await_brought = emu_await_brought,
+                                   .waited_s = emu_waited_s, .close = emu_close};
     const mox_status status = mox_emu_create(&b->emu, bytes, err);
     if (status != MOX_OK) {
         mox_free(b);

@@ -69,6 +69,61 @@ static mox_status gpu_sync(mox_dev *d, mox_err *err)
     return status;
 }
 
+static void gpu_memory(mox_dev *d, int64_t *total, int64_t *left)
+{
+    mox_gpu_backend *b = enter(d);
+    b->memory(b, total, left);
+    leave(d);
+}
+
+/* ---- copies beside operations ---- */
+
+static mox_status gpu_pin(mox_dev *d, void *p, int64_t bytes, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->pin(b, p, bytes, err);
+    leave(d);
+    return status;
+}
+static void gpu_unpin(mox_dev *d, void *p)
+{
+    mox_gpu_backend *b = enter(d);
+    b->unpin(b, p);
+    leave(d);
+}
+static void gpu_bring(mox_dev *d, void *to, const void *from, int64_t bytes)
+{
+    mox_gpu_backend *b = enter(d);
+    b->bring(b, to, from, bytes);
+    leave(d);
+}
+static void gpu_bring_next(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    b->bring_next(b);
+    leave(d);
+}
+static void gpu_use_brought(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    b->use_brought(b);
+    leave(d);
+}
+static mox_status gpu_await_brought(mox_dev *d, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->await_brought(b, err);
+    leave(d);
+    return status;
+}
+static double gpu_waited_s(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    const double waited = b->waited_s(b);
+    leave(d);
+    return waited;
+}
+
 /* ---- what the device is told once ---- */
 
 static mox_status gpu_know(mox_dev *d, const float *p, int64_t n, mox_err *err)
@@ -116,7 +171,7 @@ static mox_status check_experts(const mox_expert *e, int64_t n, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, mox_err *err)
+static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, bool come, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (n > MOX_GPU_ROUTER_EXPERTS)
@@ -141,27 +196,54 @@ static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert 
         x->n = n;
         x->width = e[0].gate.rows;
         x->dim = e[0].down.rows;
+        if (come) {
+            x->come = mats;
+            return MOX_OK;
+        }
     }
     mox_free(mats);
     return status;
 }
 
-static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64_t n_pages, mox_err *err)
+/* Page tables and spans, tokens and positions of a batch; -1: more than a machine can count. */
+static int64_t batch_bytes(const mox_dev_sizes *most)
+{
+    int64_t numbers, bytes;
+    if (!mox_mul_i64(most->n_spans, most->n_pages, &numbers) || !mox_add_i64(numbers, 2 * most->n_rows, &numbers) ||
+        !mox_mul_i64(numbers, (int64_t)sizeof(int32_t), &bytes) ||
+        !mox_add_i64(bytes, (most->n_spans + 1) * (int64_t)sizeof(mox_gpu_span), &bytes))
+        return -1;
+    return bytes;
+}
+
+int64_t mox_dev_gpu_table_bytes(const mox_dev_sizes *most, int64_t n_layers, int64_t n_experts)
+{
+    enum { PAGE = 4096 }; /* each is an allocation */
+    const int64_t batch = batch_bytes(most);
+    return batch < 0 ? INT64_MAX
+                     : mox_ceil_div(batch, PAGE) * PAGE + n_layers * mox_ceil_div(3 * n_experts * (int64_t)sizeof(mox_gpu_mat), PAGE) * PAGE;
+}
+
+static mox_status gpu_reserve(mox_dev *d, const mox_dev_sizes *most, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     assert(!g->staging);
-    int64_t numbers, bytes;
-    if (!mox_mul_i64(n_spans, n_pages, &numbers) || !mox_add_i64(numbers, 2 * n_rows, &numbers) ||
-        !mox_mul_i64(numbers, (int64_t)sizeof(int32_t), &bytes) || !mox_add_i64(bytes, (n_spans + 1) * (int64_t)sizeof(mox_gpu_span), &bytes))
-        return mox_fail(err, MOX_E_FULL, "device %s: the page tables of a batch have more bytes than a machine can count", d->name);
+    const int64_t bytes = batch_bytes(most);
+    if (bytes < 0) return mox_fail(err, MOX_E_FULL, "device %s: the page tables of a batch have more bytes than a machine can count", d->name);
     void *arrays;
     MOX_TRY(gpu_alloc(d, bytes, &arrays, err));
     g->arrays = arrays;
     g->staging = mox_alloc((size_t)bytes);
     if (!g->staging) return mox_fail_memory(err, (size_t)bytes, "the arrays of a batch");
-    g->n_rows_max = n_rows;
-    g->n_spans_max = n_spans;
-    g->n_pages_max = n_pages;
+    g->most = *most;
+    if (most->n_pairs == 0) return MOX_OK;
+    g->ids = mox_alloc_array((size_t)most->n_pairs, sizeof *g->ids);
+    g->masked = mox_alloc_array((size_t)most->n_pairs, sizeof *g->masked);
+    g->wanted = mox_alloc_array((size_t)most->n_experts, sizeof *g->wanted);
+    g->marked = mox_alloc_array((size_t)most->n_experts, sizeof *g->marked);
+    g->batch = mox_alloc_array((size_t)most->n_experts, sizeof *g->batch);
+    if (!g->ids || !g->masked || !g->wanted || !g->marked || !g->batch)
+        return mox_fail_memory(err, (size_t)most->n_pairs * 2 * sizeof *g->ids, "the routing of a batch");
     return MOX_OK;
 }
 
@@ -171,7 +253,7 @@ static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64
 static void gpu_begin(mox_dev *d, mox_batch *b)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
-    assert(b->n <= g->n_rows_max && b->n_spans <= g->n_spans_max);
+    assert(b->n <= g->most.n_rows && b->n_spans <= g->most.n_spans);
     mox_gpu_span *spans = (mox_gpu_span *)(void *)g->staging;
     int32_t *numbers = (int32_t *)(void *)(g->staging + b->n_spans * (int64_t)sizeof *spans), *at = numbers;
     int32_t *on_device = (int32_t *)(void *)(g->arrays + b->n_spans * (int64_t)sizeof *spans);
@@ -182,15 +264,15 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     at += 2 * b->n;
     for (int64_t i = 0; i < b->n_spans; i++) {
         const mox_span *s = &b->spans[i];
-        assert(s->n_pages <= g->n_pages_max);
+        assert(s->n_pages <= g->most.n_pages);
         spans[i] = (mox_gpu_span){.row0 = s->row0, .n = s->n, .pos0 = s->pos0, .pages = on_device + (at - numbers)};
         if (s->n_pages > 0) memcpy(at, s->pages, (size_t)s->n_pages * sizeof *at);
         at += s->n_pages;
     }
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
     mox_gpu_backend *backend = enter(d);
-    /* A token of each sequence: the next batch will be like it. */
-    g->in_step = b->n == b->n_spans && backend->begin_step;
+    /* A token of each sequence: the next batch will be like it, unless the host has a say in every layer. */
+    g->in_step = b->n == b->n_spans && backend->begin_step && g->most.n_pairs == 0;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
     g->spans = b->spans;
@@ -228,10 +310,18 @@ mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err)
 static void gpu_close(mox_dev *d)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
-    for (int32_t i = 0; i < g->n_layers; i++) gpu_free(d, g->layers[i].memory, 0);
+    for (int32_t i = 0; i < g->n_layers; i++) {
+        gpu_free(d, g->layers[i].memory, 0);
+        mox_free(g->layers[i].come);
+    }
     for (int i = 0; i < g->n_known; i++) gpu_free(d, g->known[i].device, 0);
     gpu_free(d, g->arrays, 0);
     mox_free(g->staging);
+    mox_free(g->ids);
+    mox_free(g->masked);
+    mox_free(g->wanted);
+    mox_free(g->marked);
+    mox_free(g->batch);
     mox_free(g->layers);
     g->backend->close(g->backend);
     (void)pthread_mutex_destroy(&g->lock);
@@ -240,7 +330,11 @@ static void gpu_close(mox_dev *d)
 
 mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err)
 {
-    static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin};
+    static const mox_dev_apart apart = {.reserve = gpu_reserve, .memory = gpu_memory, .know = gpu_know, .place_experts = gpu_place_experts,
+                                        .begin = gpu_begin,
+                                        .copies = {.pin = gpu_pin, .unpin = gpu_unpin, .bring = gpu_bring, .bring_next = gpu_bring_next,
+                                                   .use_brought = gpu_use_brought, .await_brought = gpu_await_brought,
+                                                   .waited_s = gpu_waited_s}};
     *out = NULL;
     mox_dev_gpu *g = mox_alloc_array(1, sizeof *g);
     if (!g) {

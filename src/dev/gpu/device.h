@@ -21,6 +21,7 @@ typedef struct mox_gpu_experts {
     int64_t n;
     bool is_four;       /* matvec4.h can read them all */
     int64_t width, dim; /* of gate and up, and of down: their rows */
+    mox_gpu_mat *come;  /* as in memory, but of the host: they come from a source; NULL: they stay */
 } mox_gpu_experts;
 
 /* Numbers of the host with their copy. */
@@ -42,9 +43,15 @@ typedef struct mox_dev_gpu {
     mox_gpu_experts *layers;
     int32_t n_layers;
 
+    /* Of a layer whose experts come (slots_experts.c). */
+    mox_dev_sizes most;
+    int32_t *ids, *masked; /* [n_pairs]: of the batch, and those whose turn it is */
+    int32_t *wanted;       /* [n_experts]: what the source was asked for */
+    bool *marked;          /* [n_experts], scratch */
+    mox_expert *batch;     /* [n_experts] */
+
     /* Small arrays of a batch: tokens, positions, page tables and spans, as the host puts them
      * together and as they are on the device. */
-    int64_t n_rows_max, n_spans_max, n_pages_max;
     uint8_t *staging, *arrays;
     const mox_span *spans;   /* of the batch, by the host's address */
     mox_gpu_span *gpu_spans; /* of the device */
@@ -83,6 +90,14 @@ mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float
 /* NULL is fine; MOX_E_UNSUPPORTED for what kernels do not read. */
 mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
+
+/* Experts that come from a source.  acquire asks for those that a batch was routed to; each computes
+ * them in groups as they arrive, by a function that takes the ids of a group and -1 for all others; all
+ * waits until they are there.  The last two write the layer's table, and release what was acquired. */
+typedef void mox_gpu_group_fn(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids);
+mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
+mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, mox_gpu_group_fn *compute, mox_err *err);
+mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);

@@ -6,7 +6,7 @@
  * layer, those without a pair included. */
 #include "dev/gpu/device.h"
 
-enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16 }; /* of matvec4.h: more tokens are better served together */
+enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16 }; /* of matvec4.h: more tokens are better served together */
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -81,22 +81,15 @@ static mox_status slot_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
     if (a->layer >= g->n_layers || g->layers[a->layer].n != a->n_experts || g->layers[a->layer].width != a->width ||
         g->layers[a->layer].dim != a->dim)
         return mox_fail(err, MOX_E_ARG, "device %s: it was not told of the experts of layer %d", d->name, a->layer);
-    return MOX_OK;
+    return g->layers[a->layer].come ? mox_gpu_come_acquire(d, a, err) : MOX_OK;
 }
 
-static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+/* The pairs that have an id. */
+static void compute_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids)
 {
-    (void)err;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
     const mox_gpu_mat *mats = x->memory;
-    if (x->is_four && a->n <= FOUR_TOKENS) {
-        MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(a->width, FOUR_ROWS), a->n * a->k, 1, .gate = mats, .up = mats + x->n, .ids = a->ids,
-                       .x = a->x, .y = a->mid, .k = a->k, .x_stride = a->dim);
-        MOX_GPU_LAUNCH(d, moe4_down, mox_ceil_div(a->dim, FOUR_ROWS), a->n * a->k, 1, .down = mats + 2 * x->n, .ids = a->ids, .x = a->mid,
-                       .y = a->rows);
-        return MOX_OK;
-    }
-    MOX_GPU_LAUNCH(d, moe_bucket, 1, 1, 1, .ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs,
+    MOX_GPU_LAUNCH(d, moe_bucket, 1, 1, 1, .ids = ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs,
                    .n_pairs = a->n * a->k, .n_experts = a->n_experts);
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
@@ -104,6 +97,22 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     MOX_GPU_LAUNCH(d, experts_down, mox_ceil_div(a->dim, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats + 2 * x->n,
                    .offsets = a->bucket_offsets, .y_row = a->bucket_pairs, .x = a->mid, .y = a->rows, .rows = a->dim,
                    .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1);
+}
+
+static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
+    const mox_gpu_mat *mats = x->memory;
+    if (x->is_four && a->n <= FOUR_TOKENS) {
+        if (x->come) MOX_TRY(mox_gpu_come_all(d, a, err));
+        MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(a->width, FOUR_ROWS), a->n * a->k, 1, .gate = mats, .up = mats + x->n, .ids = a->ids,
+                       .x = a->x, .y = a->mid, .k = a->k, .x_stride = a->dim);
+        MOX_GPU_LAUNCH(d, moe4_down, mox_ceil_div(a->dim, FOUR_ROWS), a->n * a->k, 1, .down = mats + 2 * x->n, .ids = a->ids, .x = a->mid,
+                       .y = a->rows);
+        return MOX_OK;
+    }
+    if (x->come) return mox_gpu_come_each(d, a, compute_experts, err);
+    compute_experts(d, a, a->ids);
     return MOX_OK;
 }
 

@@ -1,0 +1,93 @@
+/* dev/gpu/slots_experts.c -- experts that come from a source instead of staying on the device.
+ *
+ * The router has chosen on the device, so its choice is fetched first: the only time within a step that
+ * the host waits for the device.  The source then hands over matrices in memory of the device; where they
+ * are goes into the layer's table, which is what kernels look experts up in, just as if they had been
+ * there all along.  So results are the same bytes.
+ *
+ * A few tokens are computed when all their experts are there, by the kernels that take pairs.  More of
+ * them go in groups: pairs whose expert is in another group have the id -1, which no kernel finds.
+ *
+ * I1  an entry of the table is read only for ids that the source handed over last.
+ * I2  every successful acquire is released, once. */
+#include "dev/gpu/device.h"
+
+#include "base/cancel.h"
+
+#include <string.h>
+
+mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    const int64_t n_pairs = a->n * a->k;
+    if (n_pairs > g->most.n_pairs || a->n_experts > g->most.n_experts)
+        return mox_fail(err, MOX_E_ARG, "device %s: a batch of %lld pairs is more than it was told of", d->name, (long long)n_pairs);
+    MOX_TRY(d->memory.download(d, g->ids, a->ids, n_pairs * (int64_t)sizeof *g->ids, err));
+    int64_t n_wanted = 0;
+    memset(g->marked, 0, (size_t)a->n_experts * sizeof *g->marked);
+    for (int64_t i = 0; i < n_pairs; i++) {
+        if (g->ids[i] < 0 || g->ids[i] >= a->n_experts)
+            return mox_fail(err, MOX_E_DEVICE, "device %s: the router of layer %d chose expert %d of %lld", d->name, a->layer, g->ids[i],
+                            (long long)a->n_experts);
+        g->marked[g->ids[i]] = true;
+    }
+    for (int32_t x = 0; x < a->n_experts; x++)
+        if (g->marked[x]) g->wanted[n_wanted++] = x;
+    return a->source->acquire(a->source, a->layer, g->wanted, n_wanted, err);
+}
+
+/* Writes where n experts of the batch are to the layer's table. */
+static void write_table(mox_dev *d, const mox_moe_ffn_args *a, int64_t n)
+{
+    const mox_dev_gpu *g = (mox_dev_gpu *)d;
+    const mox_gpu_experts *x = &g->layers[a->layer];
+    bool changed = false;
+    for (int64_t i = 0; i < n; i++) {
+        const mox_expert *e = &g->batch[i];
+        const mox_gpu_mat now[3] = {mox_gpu_mat_of(&e->gate), mox_gpu_mat_of(&e->up), mox_gpu_mat_of(&e->down)};
+        for (int m = 0; m < 3; m++) {
+            mox_gpu_mat *at = &x->come[m * x->n + e->id];
+            changed = changed || at->w != now[m].w;
+            *at = now[m];
+        }
+    }
+    if (changed) d->memory.upload(d, x->memory, x->come, 3 * x->n * (int64_t)sizeof *x->come);
+}
+
+/* Ids of the n experts of the batch, to memory of the device that a->batch_pairs is. */
+static void write_ids(mox_dev *d, const mox_moe_ffn_args *a, int64_t n)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    const int64_t n_pairs = a->n * a->k;
+    memset(g->marked, 0, (size_t)a->n_experts * sizeof *g->marked);
+    for (int64_t i = 0; i < n; i++) g->marked[g->batch[i].id] = true;
+    for (int64_t i = 0; i < n_pairs; i++) g->masked[i] = g->marked[g->ids[i]] ? g->ids[i] : -1;
+    d->memory.upload(d, a->batch_pairs, g->masked, n_pairs * (int64_t)sizeof *g->masked);
+}
+
+mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, mox_gpu_group_fn *compute, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    mox_status status;
+    for (;;) {
+        int64_t n = 0;
+        status = mox_cancelled(a->cancel) ? mox_fail(err, MOX_E_CANCELLED, "cancelled")
+                                          : a->source->next(a->source, g->batch, a->n_experts, &n, a->cancel, err);
+        if (status != MOX_OK || n == 0) break;
+        write_table(d, a, n);
+        write_ids(d, a, n);
+        compute(d, a, a->batch_pairs);
+    }
+    a->source->release(a->source);
+    return status;
+}
+
+mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    int64_t n = 0;
+    const mox_status status = a->source->all(a->source, g->batch, &n, a->cancel, err);
+    if (status == MOX_OK) write_table(d, a, n);
+    a->source->release(a->source);
+    return status;
+}
