@@ -43,6 +43,28 @@ mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_er
                           err);
 }
 
+mox_status mox_dev_project(mox_dev *d, const mox_project_args *a, mox_err *err)
+{
+    for (int64_t i = 0; i < a->n; i++) MOX_TRY(d->ops.matmul(d, &a->product[i], err));
+    return MOX_OK;
+}
+
+mox_status mox_dev_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *err)
+{
+    MOX_TRY(d->ops.rms_norm(d, &a->q_norm, err));
+    MOX_TRY(d->ops.rms_norm(d, &a->k_norm, err));
+    MOX_TRY(d->ops.rope(d, &a->q_rope, err));
+    MOX_TRY(d->ops.rope(d, &a->k_rope, err));
+    MOX_TRY(d->ops.kv_append(d, &a->k_append, err));
+    return d->ops.kv_append(d, &a->v_append, err);
+}
+
+mox_status mox_dev_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
+{
+    MOX_TRY(d->ops.moe_ffn(d, &a->ffn, err));
+    return d->ops.moe_combine(d, &a->combine, err);
+}
+
 void mox_dev_complete(mox_dev *d)
 {
 #define CHECK_SLOT(op, args) assert(d->ops.op);
@@ -50,5 +72,8 @@ void mox_dev_complete(mox_dev *d)
 #undef CHECK_SLOT
     if (!d->ops.residual_norm) d->ops.residual_norm = compose_residual_norm;
     if (!d->ops.gdn_chunk) d->ops.gdn_chunk = compose_gdn_chunk;
+    if (!d->ops.project) d->ops.project = mox_dev_project;
+    if (!d->ops.gqa_heads) d->ops.gqa_heads = mox_dev_gqa_heads;
+    if (!d->ops.moe_finish) d->ops.moe_finish = mox_dev_moe_finish;
     if (!d->ops.mla_expanded) d->ops.mla_expanded = mox_dev_mla_folded;
 }

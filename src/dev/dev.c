@@ -21,6 +21,7 @@ void mox_dev_close(mox_dev **d)
     }
 MOX_DEV_REQUIRED(PLAN_OP)
 MOX_DEV_OPTIONAL(PLAN_OP)
+MOX_DEV_SEQUENCES(PLAN_OP)
 #undef PLAN_OP
 
 static void plan_close(mox_dev *d) { mox_free(d); }
@@ -35,6 +36,7 @@ mox_status mox_dev_plan_open(mox_dev **out, mox_err *err)
 #define PLAN_SLOT(op, args) d->ops.op = plan_##op;
     MOX_DEV_REQUIRED(PLAN_SLOT)
     MOX_DEV_OPTIONAL(PLAN_SLOT)
+    MOX_DEV_SEQUENCES(PLAN_SLOT)
 #undef PLAN_SLOT
     *out = d;
     return MOX_OK;

@@ -34,8 +34,8 @@ typedef struct mox_expert {
  * Between acquire and release a source can be told what a later layer will probably ask for,
  * so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
  * guess, in which an expert may be named more than once. */
-/* A source whose experts are memory of a device also has all: it hands over everything that was
- * acquired, at once, for batches of at most MOX_DEV_TOGETHER tokens. */
+/* A source whose experts are memory of a device also has all: it hands over everything that was acquired for
+ * a batch of at most MOX_DEV_TOGETHER tokens, at once. */
 enum { MOX_DEV_TOGETHER = 4 };
 typedef struct mox_expert_source {
     mox_status (*acquire)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err);
@@ -72,6 +72,29 @@ typedef struct mox_moe_ffn_args {
     float *mid;                                /* [n * k, width] */
     void *acts;                                /* mox_matmul_scratch(n * k, the larger of dim and width) */
 } mox_moe_ffn_args;
+
+/* ---- sequences of operations ---- */
+
+/* Products with the same rows x, each with its own y. */
+enum { MOX_PROJECT_MOST = 3 };
+typedef struct mox_project_args {
+    mox_matmul_args product[MOX_PROJECT_MOST];
+    int64_t n;
+} mox_project_args;
+
+/* Between the products of grouped-query attention and attention itself: both norms, both rotations, then
+ * both appends.  The sources of the appends are free afterwards. */
+typedef struct mox_gqa_heads_args {
+    mox_rms_norm_args q_norm, k_norm; /* in place */
+    mox_rope_args q_rope, k_rope;     /* of what was normed */
+    mox_kv_append_args k_append, v_append;
+} mox_gqa_heads_args;
+
+/* moe_ffn, then moe_combine of its rows, which need not be written. */
+typedef struct mox_moe_finish_args {
+    mox_moe_ffn_args ffn;
+    mox_moe_combine_args combine;
+} mox_moe_finish_args;
 
 /* ---- the table ---- */
 
@@ -111,6 +134,12 @@ typedef struct mox_moe_ffn_args {
     X(residual_norm, mox_residual_norm_args)                                     \
     X(gdn_chunk, mox_gdn_args)                                                   \
     X(mla_expanded, mox_mla_expanded_args)
+
+/* Sequences of the above: a device may do at once what dev/compose.c does one after the other. */
+#define MOX_DEV_SEQUENCES(X)                                                     \
+    X(project, mox_project_args)                                                 \
+    X(gqa_heads, mox_gqa_heads_args)                                             \
+    X(moe_finish, mox_moe_finish_args)
 
 typedef struct mox_dev mox_dev;
 
@@ -161,9 +190,11 @@ typedef struct mox_dev_apart {
     void (*memory)(mox_dev *d, int64_t *total, int64_t *left);
     /* Once: numbers of the host that operations name by this address, and the device has a copy of. */
     mox_status (*know)(mox_dev *d, const float *p, int64_t n, mox_err *err);
-    /* Once per layer: all its experts, by id, in memory of the device.  come: they are not there, but
-     * those that the source hands over lie like these. */
-    mox_status (*place_experts)(mox_dev *d, int32_t layer, const mox_expert *experts, int64_t n, bool come, mox_err *err);
+    /* Once per layer: all its experts, by id, in memory of the device.  come: they are not there, but the
+     * source hands them over, each as in come but a multiple of `step` bytes behind it; where they would be
+     * if they stayed still decides about kernels, so that results are the same.  NULL: they stay. */
+    mox_status (*place_experts)(mox_dev *d, int32_t layer, const mox_expert *experts, int64_t n, const mox_expert *come, int64_t step,
+                                mox_err *err);
     /* Before the operations of a batch, which name its spans by their addresses; replaces tokens
      * and pos by addresses of the device. */
     void (*begin)(mox_dev *d, mox_batch *b);
@@ -174,6 +205,7 @@ typedef struct mox_dev_ops {
 #define MOX_DEV_SLOT(op, args) mox_status (*op)(mox_dev * d, const args *a, mox_err *err);
     MOX_DEV_REQUIRED(MOX_DEV_SLOT)
     MOX_DEV_OPTIONAL(MOX_DEV_SLOT)
+    MOX_DEV_SEQUENCES(MOX_DEV_SLOT)
 #undef MOX_DEV_SLOT
 } mox_dev_ops;
 
@@ -190,18 +222,25 @@ struct mox_dev {
 void mox_dev_complete(mox_dev *d);
 void mox_dev_close(mox_dev **d); /* NULL-safe */
 
+/* Sequences, one operation after the other. */
+mox_status mox_dev_project(mox_dev *d, const mox_project_args *a, mox_err *err);
+mox_status mox_dev_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *err);
+mox_status mox_dev_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err);
 /* mla_expanded in the folded form: mla_q_absorb, mla_attention, mla_out. */
 mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_err *err);
 
 /* The processor.  isa NULL = the best level. */
 mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const char *isa, mox_precision precision,
                             bool deterministic, mox_err *err);
-/* An emulated GPU with so much memory (dev/emu). */
-mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err);
-/* The first NVIDIA GPU, through the plug-in (dev/cuda). */
-mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err);
+/* GPUs; with halves, products and attention of many tokens take operands in f16, and add up in f32.
+ * An emulated one with so much memory (dev/emu), */
+mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, bool halves, mox_err *err);
+/*   and the first NVIDIA GPU, through the plug-in (dev/cuda). */
+mox_status mox_dev_cuda_open(mox_dev **out, bool halves, mox_err *err);
 /* What reserve, and place_experts of so many layers of n_experts, take of a GPU's memory. */
 int64_t mox_dev_gpu_table_bytes(const mox_dev_sizes *most, int64_t n_layers, int64_t n_experts);
+/* Whether GPUs have kernels for a few tokens that need all experts with matrices like this one at once. */
+bool mox_dev_gpu_needs_all(const mox_mat *m);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

@@ -1,24 +1,49 @@
 /* model/gqa.c -- see gqa.h. */
 #include "model/gqa.h"
 
+#include "base/size.h"
+
 #include <math.h>
 
-static mox_status rotate(mox_run *r, const mox_gqa *g, float *x, int64_t heads)
+enum { PARTS_SPANS = 4 }; /* devices with many threads cut a few rows finer: as if there were so many */
+
+static mox_rope_args rotation(const mox_run *r, const mox_gqa *g, float *x, int64_t heads)
 {
-    return r->dev->ops.rope(r->dev,
-                            &(mox_rope_args){.x = x, .n = r->n, .heads = heads, .stride = heads * g->dim,
-                                             .head_stride = g->dim, .rotary_dim = g->rope.dim,
-                                             .inv_freq = g->rope.inv_freq, .mscale = g->rope.magnitude,
-                                             .pairing = MOX_ROPE_HALF, .pos = r->pos, .pos_stride = 1},
-                            r->err);
+    return (mox_rope_args){.x = x, .n = r->n, .heads = heads, .stride = heads * g->dim, .head_stride = g->dim,
+                           .rotary_dim = g->rope.dim, .inv_freq = g->rope.inv_freq, .mscale = g->rope.magnitude,
+                           .pairing = MOX_ROPE_HALF, .pos = r->pos, .pos_stride = 1};
 }
 
-static mox_status append(mox_run *r, const mox_gqa *g, const mox_cache *cache, const float *src)
+static mox_kv_append_args append(const mox_run *r, const mox_gqa *g, const mox_cache *cache, const float *src)
 {
-    return r->dev->ops.kv_append(r->dev,
-                                 &(mox_kv_append_args){.cache = *cache, .spans = r->spans, .n_spans = r->n_spans, .src = src,
-                                                       .heads = g->kv_heads, .dim = g->dim,
-                                                       .stride = g->kv_heads * g->dim, .head_stride = g->dim},
+    return (mox_kv_append_args){.cache = *cache, .spans = r->spans, .n_spans = r->n_spans, .src = src, .heads = g->kv_heads,
+                                .dim = g->dim, .stride = g->kv_heads * g->dim, .head_stride = g->dim};
+}
+
+/* Queries, or queries and gates, keys and values. */
+static mox_status project(mox_run *r, const mox_gqa *g, const float *x, float *q, float *k, float *v)
+{
+    const size_t mark = mox_arena_mark(r->arena);
+    void *scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, g->wq.cols), 1);
+    const mox_project_args args = {.product = {mox_run_product_args(r, &g->wq, &g->bq, false, x, q, scratch),
+                                               mox_run_product_args(r, &g->wk, &g->bk, false, x, k, scratch),
+                                               mox_run_product_args(r, &g->wv, &g->bv, false, x, v, scratch)},
+                                   .n = 3};
+    const mox_status status = r->dev->ops.project(r->dev, &args, r->err);
+    mox_arena_release(r->arena, mark);
+    return status;
+}
+
+static mox_status prepare(mox_run *r, const mox_gqa *g, const mox_layer_caches *caches, float *q, float *k, const float *v)
+{
+    return r->dev->ops.gqa_heads(r->dev,
+                                 &(mox_gqa_heads_args){
+                                     .q_norm = mox_run_norm_args(r, &g->q_norm, g->norm_offset, g->eps, q, q, g->heads, g->dim),
+                                     .k_norm = mox_run_norm_args(r, &g->k_norm, g->norm_offset, g->eps, k, k, g->kv_heads, g->dim),
+                                     .q_rope = rotation(r, g, q, g->heads),
+                                     .k_rope = rotation(r, g, k, g->kv_heads),
+                                     .k_append = append(r, g, &caches->first, k),
+                                     .v_append = append(r, g, &caches->second, v)},
                                  r->err);
 }
 
@@ -31,27 +56,20 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *k = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *v = MOX_TAKE(r->arena, float, r->n * kv_width);  /* [n, KV, K] */
     float *out = MOX_TAKE(r->arena, float, r->n * q_width); /* [n, H, K] */
-    const int64_t n_parts = r->deterministic ? 0 : mox_attention_parts(r->n_spans, g->heads, g->dim);
+    const int64_t n_parts = r->deterministic ? 0 : mox_attention_parts(mox_max_i64(r->n_spans, PARTS_SPANS), g->heads, g->dim);
     float *parts = r->deterministic ? NULL : MOX_TAKE(r->arena, float, n_parts);
     float *gate = NULL;                                     /* [n, H, K] */
     if (g->gated) {
         float *both = MOX_TAKE(r->arena, float, r->n * q_width * 2); /* [n, H, 2K] */
         gate = MOX_TAKE(r->arena, float, r->n * q_width);
-        MOX_TRY(mox_run_linear(r, &g->wq, &g->bq, x, both));
+        MOX_TRY(project(r, g, x, both, k, v));
         MOX_TRY(d->ops.split_q_gate(d, &(mox_split_q_gate_args){.in = both, .q = q, .gate = gate, .n = r->n,
                                                                .heads = g->heads, .dim = g->dim}, r->err));
     } else {
-        MOX_TRY(mox_run_linear(r, &g->wq, &g->bq, x, q));
+        MOX_TRY(project(r, g, x, q, k, v));
     }
-    MOX_TRY(mox_run_linear(r, &g->wk, &g->bk, x, k));
-    MOX_TRY(mox_run_linear(r, &g->wv, &g->bv, x, v));
-    MOX_TRY(mox_run_norm(r, &g->q_norm, g->norm_offset, g->eps, q, q, g->heads, g->dim));
-    MOX_TRY(mox_run_norm(r, &g->k_norm, g->norm_offset, g->eps, k, k, g->kv_heads, g->dim));
-    MOX_TRY(rotate(r, g, q, g->heads));
-    MOX_TRY(rotate(r, g, k, g->kv_heads));
     const mox_layer_caches *caches = &r->caches[layer];
-    MOX_TRY(append(r, g, &caches->first, k));
-    MOX_TRY(append(r, g, &caches->second, v));
+    MOX_TRY(prepare(r, g, caches, q, k, v));
     MOX_TRY(d->ops.attention(d,
                              &(mox_attention_args){.q = q, .out = out, .k = caches->first, .v = caches->second,
                                                    .spans = r->spans, .n_spans = r->n_spans, .heads = g->heads,

@@ -97,12 +97,12 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
         r->experts->release(r->experts);
         return status;
     }
-    MOX_TRY(d->ops.moe_ffn(d, &args, r->err));
-    return d->ops.moe_combine(d,
-                              &(mox_moe_combine_args){.h = h, .experts = rows, .w = weights, .mode = e->shared_mode,
-                                                      .shared = shared, .gate = gate, .gate_stride = 1, .out = h, .n = n,
-                                                      .k = e->k, .dim = dim},
-                              r->err);
+    return d->ops.moe_finish(d,
+                             &(mox_moe_finish_args){.ffn = args,
+                                                    .combine = {.h = h, .experts = rows, .w = weights, .mode = e->shared_mode,
+                                                                .shared = shared, .gate = gate, .gate_stride = 1, .out = h, .n = n,
+                                                                .k = e->k, .dim = dim}},
+                             r->err);
 }
 
 mox_status mox_moe_config(const mox_config *c, mox_moe *sizes, mox_err *err)

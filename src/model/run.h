@@ -46,17 +46,19 @@ static inline mox_vec mox_run_vec(const mox_run *r, const mox_vector *v) { retur
 
 /* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL.  exact: in f32
  * whatever the precision of the run. */
+static inline mox_matmul_args mox_run_product_args(const mox_run *r, const mox_weight *w, const mox_vector *bias, bool exact,
+                                                   const float *x, float *y, void *scratch)
+{
+    return (mox_matmul_args){.w = mox_run_mat(r, w), .x = x, .y = y, .n = r->n, .x_stride = w->cols, .y_stride = w->rows,
+                             .bias = bias ? mox_run_vec(r, bias) : (mox_vec){0}, .exact = exact, .scratch = scratch};
+}
 static inline mox_status mox_run_product(mox_run *r, const mox_weight *w, const mox_vector *bias, bool exact, const float *x,
                                          float *y)
 {
     const size_t mark = mox_arena_mark(r->arena);
     void *scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, w->cols), 1);
-    const mox_status status =
-        r->dev->ops.matmul(r->dev,
-                           &(mox_matmul_args){.w = mox_run_mat(r, w), .x = x, .y = y, .n = r->n, .x_stride = w->cols,
-                                              .y_stride = w->rows, .bias = bias ? mox_run_vec(r, bias) : (mox_vec){0},
-                                              .exact = exact, .scratch = scratch},
-                           r->err);
+    const mox_matmul_args args = mox_run_product_args(r, w, bias, exact, x, y, scratch);
+    const mox_status status = r->dev->ops.matmul(r->dev, &args, r->err);
     mox_arena_release(r->arena, mark);
     return status;
 }
@@ -66,15 +68,18 @@ static inline mox_status mox_run_linear(mox_run *r, const mox_weight *w, const m
 }
 
 /* out [n, heads, dim] = rms_norm(x), both contiguous; out may be x. */
+static inline mox_rms_norm_args mox_run_norm_args(const mox_run *r, const mox_vector *gain, float offset, float eps, const float *x,
+                                                  float *out, int64_t heads, int64_t dim)
+{
+    return (mox_rms_norm_args){.x = x, .out = out, .n = r->n, .heads = heads, .dim = dim, .x_stride = heads * dim,
+                               .x_head_stride = dim, .out_stride = heads * dim, .out_head_stride = dim,
+                               .weight = mox_run_vec(r, gain), .offset = offset, .eps = eps};
+}
 static inline mox_status mox_run_norm(mox_run *r, const mox_vector *gain, float offset, float eps, const float *x,
                                       float *out, int64_t heads, int64_t dim)
 {
-    return r->dev->ops.rms_norm(r->dev,
-                                &(mox_rms_norm_args){.x = x, .out = out, .n = r->n, .heads = heads, .dim = dim,
-                                                     .x_stride = heads * dim, .x_head_stride = dim,
-                                                     .out_stride = heads * dim, .out_head_stride = dim,
-                                                     .weight = mox_run_vec(r, gain), .offset = offset, .eps = eps},
-                                r->err);
+    const mox_rms_norm_args args = mox_run_norm_args(r, gain, offset, eps, x, out, heads, dim);
+    return r->dev->ops.rms_norm(r->dev, &args, r->err);
 }
 
 #endif

@@ -44,7 +44,9 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
         return mox_fail(err, MOX_E_ARG, "context options: at most 4096 sequences, 1048576 tokens per batch, 4096 checkpoints");
     c->n_ctx = o->n_ctx ? o->n_ctx : mox_min_i64(max, 4096);
     c->n_seqs = o->n_seqs ? o->n_seqs : 1;
-    c->n_batch = mox_max_i64(o->n_batch ? o->n_batch : 512, c->n_seqs); /* every sequence can decode in one batch */
+    /* Enough tokens for each expert of a layer that a GPU's tiles are well filled; the processor's are with fewer. */
+    const int64_t n_batch = !o->device || strcmp(o->device, "cpu") == 0 ? 512 : 2048;
+    c->n_batch = mox_max_i64(o->n_batch ? o->n_batch : n_batch, c->n_seqs); /* every sequence can decode in one batch */
     c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
     c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);
     c->precision = o->exact ? MOX_PRECISION_EXACT : o->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;

@@ -64,7 +64,9 @@ mox_status mox_context_open_device(mox_context *c, const mox_context_opts *o, mo
     if (!mox_device_is_apart(o->device))
         return mox_fail(err, MOX_E_ARG, "device: '%s' is none that this build has (cpu, emu, cuda)", o->device);
     MOX_TRY(check_apart(c, o, err));
-    return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, err) : mox_dev_cuda_open(&c->dev, err);
+    /* A deterministic token has the same bytes alone and among many. */
+    const bool halves = c->precision != MOX_PRECISION_EXACT && !c->deterministic;
+    return is_emu ? mox_dev_emu_open(&c->dev, emu_bytes, halves, err) : mox_dev_cuda_open(&c->dev, halves, err);
 }
 
 /* ---- sizes ---- */
@@ -80,12 +82,17 @@ static int64_t plus(int64_t a, int64_t b)
     return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
 }
 
+static bool is_used(const mox_model *m, int64_t tensor, bool as_expert)
+{
+    return m->tensor_use[tensor] == MOX_USED_DENSE || (as_expert && m->tensor_use[tensor] == MOX_USED_EXPERT);
+}
+
 /* Tensors that the model uses as they lie on a device, with routed experts or without. */
 static int64_t weight_bytes(const mox_model *m, bool with_experts)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < m->tensors.n_tensors; i++)
-        if (m->tensor_use[i] == MOX_USED_DENSE || (with_experts && m->tensor_use[i] == MOX_USED_EXPERT))
+        if (is_used(m, i, with_experts))
             bytes = plus(bytes, round_up(m->tensors.tensors[i].extent.bytes, ALIGN));
     return bytes;
 }
@@ -153,38 +160,60 @@ static int by_file_and_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Tensors that stay on the device, in the order of the files. */
-static mox_status list_places(mox_context *c, bool with_experts, mox_err *err)
+/* Tensors that the model uses, with routed experts or without, in the order of the files. */
+static mox_status list_places(const mox_model *m, bool with_experts, mox_place **out, int64_t *n, mox_err *err)
 {
-    const mox_model *m = c->model;
-    c->places = mox_alloc_array((size_t)m->tensors.n_tensors + 1, sizeof *c->places);
-    if (!c->places) return mox_fail_memory(err, (size_t)m->tensors.n_tensors * sizeof *c->places, "a list of weights");
-    int64_t n = 0;
+    mox_place *places = mox_alloc_array((size_t)m->tensors.n_tensors + 1, sizeof *places);
+    if (!places) return mox_fail_memory(err, (size_t)m->tensors.n_tensors * sizeof *places, "a list of weights");
+    *n = 0;
     for (int64_t i = 0; i < m->tensors.n_tensors; i++)
-        if ((m->tensor_use[i] == MOX_USED_DENSE || (with_experts && m->tensor_use[i] == MOX_USED_EXPERT)) &&
-            m->tensors.tensors[i].extent.bytes > 0)
-            c->places[n++].extent = m->tensors.tensors[i].extent;
-    qsort(c->places, (size_t)n, sizeof *c->places, by_file_and_offset);
-    for (int64_t i = 0; i < n; i++)
-        if (!mox_add_i64(c->weight_bytes, mox_ceil_div(c->places[i].extent.bytes, ALIGN) * ALIGN, &c->weight_bytes))
-            return mox_fail(err, MOX_E_FULL, "%s: the weights have more bytes than a machine can count", m->config.path);
-    c->residency = (mox_residency){.files = m->residency.files, .n_files = m->residency.n_files, .places = c->places, .n_places = n};
+        if (is_used(m, i, with_experts) && m->tensors.tensors[i].extent.bytes > 0) places[(*n)++].extent = m->tensors.tensors[i].extent;
+    qsort(places, (size_t)*n, sizeof *places, by_file_and_offset);
+    *out = places;
     return MOX_OK;
+}
+
+static void place_at(mox_place *places, int64_t n, const uint8_t *at)
+{
+    for (int64_t i = 0; i < n; i++) {
+        places[i].at = at;
+        at += round_up(places[i].extent.bytes, ALIGN);
+    }
 }
 
 static mox_status bring_weights(mox_context *c, bool with_experts, mox_err *err)
 {
-    MOX_TRY(list_places(c, with_experts, err));
+    const mox_model *m = c->model;
+    int64_t n;
+    c->weight_bytes = weight_bytes(m, with_experts);
+    if (c->weight_bytes == INT64_MAX) return mox_fail(err, MOX_E_FULL, "%s: the weights have more bytes than a machine can count", m->config.path);
+    MOX_TRY(list_places(m, with_experts, &c->places, &n, err));
+    c->residency = (mox_residency){.files = m->residency.files, .n_files = m->residency.n_files, .places = c->places, .n_places = n};
     if (c->dev->memory.alloc(c->dev, c->weight_bytes, &c->weights, NULL) != MOX_OK)
-        return mox_fail(err, MOX_E_FULL, "%s: the weights need %.1f GB on device %s, and do not fit beside %.1f GB of context",
-                        c->model->config.path, (double)c->weight_bytes / 1e9, c->dev->name, (double)c->bytes / 1e9);
-    uint8_t *at = c->weights;
-    for (int64_t i = 0; i < c->residency.n_places; i++) {
-        mox_place *p = &c->places[i];
+        return mox_fail(err, MOX_E_FULL, "%s: the weights need %.1f GB on device %s, and do not fit beside %.1f GB of context; a budget of "
+                        "its memory (--vram) would let experts come and go", m->config.path, (double)c->weight_bytes / 1e9, c->dev->name,
+                        (double)c->bytes / 1e9);
+    place_at(c->places, n, c->weights);
+    for (int64_t i = 0; i < n; i++) {
+        const mox_place *p = &c->places[i];
         const uint8_t *from = c->residency.files[p->extent.file].map;
-        c->dev->memory.upload(c->dev, at, from + p->extent.offset, p->extent.bytes);
-        p->at = at;
-        at += mox_ceil_div(p->extent.bytes, ALIGN) * ALIGN;
+        c->dev->memory.upload(c->dev, (uint8_t *)c->weights + (p->at - (const uint8_t *)c->weights), from + p->extent.offset, p->extent.bytes);
+    }
+    return MOX_OK;
+}
+
+/* Tells the device of the experts of every layer: where they are, or, if they come, would be. */
+static mox_status tell_experts(mox_context *c, const mox_residency *r, mox_expert *all, mox_expert *come, mox_err *err)
+{
+    const mox_model *m = c->model;
+    for (int32_t i = 0; i < m->dims.n_layers; i++) {
+        const mox_expert_weights *w = m->layers[i].experts;
+        if (!w) continue;
+        for (int32_t e = 0; e < m->n_experts; e++)
+            all[e] = (mox_expert){.id = e, .gate = mox_residency_mat(r, &w[e].gate), .up = mox_residency_mat(r, &w[e].up),
+                                  .down = mox_residency_mat(r, &w[e].down)};
+        if (come) mox_expert_tier_views(&c->tier, i, come);
+        MOX_TRY(c->dev->apart->place_experts(c->dev, i, all, m->n_experts, come, c->tier.slot_bytes, err));
     }
     return MOX_OK;
 }
@@ -192,19 +221,18 @@ static mox_status bring_weights(mox_context *c, bool with_experts, mox_err *err)
 static mox_status place_experts(mox_context *c, mox_err *err)
 {
     const mox_model *m = c->model;
-    mox_expert *all = mox_alloc_array((size_t)m->n_experts, sizeof *all);
-    if (!all) return mox_fail_memory(err, (size_t)m->n_experts * sizeof *all, "a list of experts");
-    mox_status status = MOX_OK;
-    const bool come = c->tier.model;
-    for (int32_t i = 0; i < m->dims.n_layers && status == MOX_OK; i++) {
-        const mox_expert_weights *w = m->layers[i].experts;
-        if (!w) continue;
-        for (int32_t e = 0; e < m->n_experts && !come; e++)
-            all[e] = (mox_expert){.id = e, .gate = mox_residency_mat(&c->residency, &w[e].gate),
-                                  .up = mox_residency_mat(&c->residency, &w[e].up), .down = mox_residency_mat(&c->residency, &w[e].down)};
-        if (come) mox_expert_tier_views(&c->tier, i, all);
-        status = c->dev->apart->place_experts(c->dev, i, all, m->n_experts, come, err);
+    const size_t n = (size_t)m->n_experts;
+    mox_expert *all = mox_alloc_array(2 * n, sizeof *all);
+    mox_place *places = NULL;
+    mox_residency r = c->residency;
+    mox_status status = all ? MOX_OK : mox_fail_memory(err, 2 * n * sizeof *all, "a list of experts");
+    if (status == MOX_OK && c->tier.model) {
+        status = list_places(m, true, &places, &r.n_places, err);
+        if (status == MOX_OK) place_at(places, r.n_places, (const uint8_t *)(uintptr_t)ALIGN); /* as good as any: nobody follows it */
+        r.places = places;
     }
+    if (status == MOX_OK) status = tell_experts(c, &r, all, c->tier.model ? all + n : NULL, err);
+    mox_free(places);
     mox_free(all);
     return status;
 }

@@ -14,13 +14,13 @@ enum { ALIGN = 256, PULL = 32 };
 /* ---- an expert in a slot ---- */
 
 typedef struct tier_part {
-    int64_t bytes, at; /* 0: the expert does not own it */
+    int64_t bytes, at; /* bytes 0: the expert does not own it */
 } tier_part;
 
-static int64_t put_part(tier_part *p, int64_t bytes, int64_t offset, int64_t end)
+static int64_t put_part(tier_part *p, int64_t bytes, int64_t end)
 {
-    *p = (tier_part){.bytes = bytes, .at = end + offset % ALIGN};
-    return bytes == 0 ? end : mox_ceil_div(p->at + bytes, ALIGN) * ALIGN;
+    *p = (tier_part){.bytes = bytes, .at = end};
+    return end + mox_ceil_div(bytes, ALIGN) * ALIGN;
 }
 
 /* The parts of gate, up and down: codes, scales, biases.  Returns the bytes of a slot. */
@@ -31,10 +31,9 @@ static int64_t place(const mox_expert_weights *w, tier_part out[MOX_EXPERT_PARTS
     for (int i = 0; i < 3; i++) {
         const mox_weight *x = from[i];
         const bool own = x->layout.kind == MOX_MAT_AFFINE;
-        const int64_t scale_at = own ? x->row0 * mox_mat_scale_row_bytes(&x->layout, x->cols) : 0;
-        end = put_part(&out[3 * i], x->w.bytes, x->row0 * mox_mat_row_bytes(&x->layout, x->cols), end);
-        end = put_part(&out[3 * i + 1], own ? x->scales.bytes : 0, scale_at, end);
-        end = put_part(&out[3 * i + 2], own ? x->biases.bytes : 0, scale_at, end);
+        end = put_part(&out[3 * i], x->w.bytes, end);
+        end = put_part(&out[3 * i + 1], own ? x->scales.bytes : 0, end);
+        end = put_part(&out[3 * i + 2], own ? x->biases.bytes : 0, end);
     }
     return end;
 }
@@ -72,7 +71,13 @@ int64_t mox_expert_tier_slot_bytes(const mox_model *m)
 
 int64_t mox_expert_tier_least(const mox_model *m)
 {
-    return mox_min_i64(m->n_experts, MOX_DEV_TOGETHER * m->report.n_experts_active);
+    bool together = false;
+    for (int64_t i = 0; i < m->dims.n_layers; i++) {
+        const mox_weight *w = m->layers[i].experts ? &m->layers[i].experts[0].gate : NULL;
+        const mox_mat mat = w ? (mox_mat){.layout = w->layout, .rows = w->rows, .cols = w->cols} : (mox_mat){0};
+        together = together || (w && mox_dev_gpu_needs_all(&mat));
+    }
+    return together ? mox_min_i64(m->n_experts, MOX_DEV_TOGETHER * m->report.n_experts_active) : mox_min_i64(m->n_experts, 1);
 }
 
 void mox_expert_tier_views(const mox_expert_tier *t, int32_t layer, mox_expert *out)

@@ -7,9 +7,6 @@
  * before it has been computed (the device had to say which they are), so a slot that the layer itself has
  * not used can be written at once.
  *
- * In a slot the parts of an expert are as far from a multiple of 256 bytes as they would be if all experts
- * stayed on the device: kernels are chosen by that, too, so that results do not depend on who stays.
- *
  * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store.
  * Threads: that of the step.
  * Memory:  everything is reserved by init.
@@ -61,7 +58,7 @@ typedef struct mox_expert_tier {
 
 /* Bytes of a slot on a device that any expert of the model fits in. */
 int64_t mox_expert_tier_slot_bytes(const mox_model *m);
-/* How many slots there must be: for the experts of MOX_DEV_TOGETHER tokens in one layer. */
+/* How many slots there must be: one, or those that MOX_DEV_TOGETHER tokens need in a layer. */
 int64_t mox_expert_tier_least(const mox_model *m);
 /* Memory of the host that init takes. */
 int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots);
@@ -71,7 +68,7 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
                                 mox_expert_store *below, int64_t n_slots, const mox_context_opts *opts, mox_err *err);
 void mox_expert_tier_deinit(mox_expert_tier *t); /* zeroed storage is fine; before the store and the device */
 
-/* As the experts of a layer will lie, as if all were in the first slot; out [n_experts]. */
+/* The experts of a layer as they lie in the first slot; out [n_experts]. */
 void mox_expert_tier_views(const mox_expert_tier *t, int32_t layer, mox_expert *out);
 
 /* The members about the device. */

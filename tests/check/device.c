@@ -482,7 +482,7 @@ bool ck_device_open(const char *name, mox_kern *kern, const ck_device_plant *pla
     mox_err err;
     const bool is_emu = strcmp(name, "emu") == 0;
     if (!is_emu && strcmp(name, "cuda") != 0) return false;
-    must(is_emu ? mox_dev_emu_open(&at.dev, memory_bytes, &err) : mox_dev_cuda_open(&at.dev, &err), &err);
+    must(is_emu ? mox_dev_emu_open(&at.dev, memory_bytes, false, &err) : mox_dev_cuda_open(&at.dev, false, &err), &err);
     must(at.dev->apart->reserve(at.dev, &(mox_dev_sizes){.n_rows = ROWS_MAX, .n_spans = SPANS_MAX, .n_pages = PAGES_MAX}, &err), &err);
     mox_gpu_backend *b = ((mox_dev_gpu *)at.dev)->backend;
     at.launch = b->launch;

@@ -515,6 +515,9 @@ def device_cases(world, device):
         prompts = prompts_of(model, SHORT)
         yield Case(f"{device}/{model.name}/prefill",
                    lambda m=model, p=prompts: check_golden(world, m, p, EXACT, ("--exact", *flags)))
+        # rows that are long enough for a GPU's tiles, which the fixtures' are not
+        yield Case(f"{device}/{model.name}/default",
+                   lambda m=model, p=prompts: check_default(world, m, p, flags, KL_GPU))
     for kind, change in variants.MISTAKES:
         if kind in FIXTURES:
             name = f"{device}/planted/{kind}/{change.__name__.replace('_', ' ')}"

@@ -590,6 +590,13 @@ class Bench(Case):
         self.assertAlmostEqual(deeper, 100 * facts["kv_bytes_per_token"], delta=1)
         self.assertLess(by_test["pp40"]["bytes_per_token"], by_test["pp8"]["bytes_per_token"])
 
+    def test_streams(self):
+        one, both = self.bench("-t", "1", "-p", "0", "-d", "50", "--streams", "1,6")["rows"]
+        self.assertEqual([(r["test"], r["streams"], r["tokens"]) for r in (one, both)], [("tg4@50", 1, 4), ("tg4x6@50", 6, 24)])
+        # every token multiplies as much; weights that several need are read once for all
+        self.assertAlmostEqual(one["macs_per_token"], both["macs_per_token"], delta=1e-6 * one["macs_per_token"])
+        self.assertLess(both["bytes_per_token"], one["bytes_per_token"] / 1.5)
+
     def test_settings(self):
         for args, level, precision in ((("--isa", "ref"), "ref", "default"), (("--exact",), None, "exact"),
                                        (("--fast",), None, "fast")):
@@ -638,6 +645,7 @@ class Bench(Case):
         self.says(moxie("bench", "-m", DEMO, "-p", "0", "-n", "0"), 2, "nothing to measure")
         self.says(moxie("bench", "-m", DEMO, "-d", "1000000"), 4, "1000000", "4096")
         self.says(moxie("bench", "-m", DEMO, "-t", "0"), 2, "-t")
+        self.says(moxie("bench", "-m", DEMO, "--streams", "257"), 2, "--streams", "257")
         self.says(moxie("bench", "-m", DEMO, "more"), 2, "more")
 
 

@@ -2,10 +2,9 @@
  * the references of src/ops.
  *
  * Each kernel is also run with something slightly wrong, which the comparison must notice. */
-#include "gpu_kit.h"
+#include "gpu_cache_kit.h"
 
 #include "base/size.h"
-#include "ops/q8.h"
 
 /* ---- pointwise ---- */
 
@@ -56,7 +55,7 @@ static const mox_dtype vector_types[] = {MOX_DT_F32, MOX_DT_F16, MOX_DT_BF16, MO
 static void test_rms_norm(void **state)
 {
     (void)state;
-    static const int64_t dims[] = {1, 31, 33, 128, 1000};
+    static const int64_t dims[] = {1, 31, 33, 128, 1000, 2100}; /* the last is more than threads keep */
     enum { N = 3, HEADS = 9 };
     for (size_t s = 0; s < sizeof dims / sizeof *dims; s++) {
         const int64_t dim = dims[s], head = dim + 1, stride = HEADS * head, all = N * stride;
@@ -87,7 +86,7 @@ static void test_rms_norm(void **state)
 static void test_fused_norms(void **state)
 {
     (void)state;
-    enum { ROWS = 11, DIM = 300, ALL = ROWS * DIM };
+    enum { ROWS = 11, DIM = 2100, ALL = ROWS * DIM };
     const both_vec w = random_vec(MOX_DT_BF16, DIM, 0.5f, 1.5f);
     const float *a = randoms(ALL, 2), *b = randoms(ALL, 2);
     float *res = floats(ALL), *norm = floats(ALL);
@@ -142,55 +141,6 @@ static void test_rope(void **state)
 }
 
 /* ---- attention ---- */
-
-/* Spans of three sequences over a pool of pages, dealt out in no order. */
-enum { PAGE = 16, POOL = 96, SPANS = 3, ROWS_OF_SPANS = 9 };
-typedef struct timeline {
-    mox_span host[SPANS];
-    mox_gpu_span *device;
-    int32_t pages[SPANS][32];
-} timeline;
-
-static timeline *make_timeline(void)
-{
-    static const int64_t n[SPANS] = {6, 1, 2}, pos0[SPANS] = {13, 420, 0}; /* the second one is alone and sees many */
-    timeline *t = host_bytes((int64_t)sizeof *t);
-    mox_gpu_span spans[SPANS];
-    int32_t next = 0;
-    for (int s = 0, row = 0; s < SPANS; row += (int)n[s], s++) {
-        for (int i = 0; i < 32; i++) t->pages[s][i] = next++ * 37 % POOL;
-        t->host[s] = (mox_span){.row0 = row, .n = n[s], .pos0 = pos0[s], .pages = t->pages[s], .n_pages = 32};
-        spans[s] = (mox_gpu_span){.row0 = row, .n = n[s], .pos0 = pos0[s], .pages = upload(t->pages[s], sizeof t->pages[s])};
-    }
-    t->device = upload(spans, sizeof spans);
-    return t;
-}
-
-/* A cache of `heads` vectors per position, full of numbers. */
-typedef struct both_cache {
-    mox_cache host;
-    mox_gpu_cache device;
-    int64_t bytes;
-} both_cache;
-
-static both_cache make_cache(mox_dtype type, int64_t heads, int64_t dim)
-{
-    const int64_t row = mox_cache_row(type, dim), n = POOL * PAGE * heads * row, size = mox_dtype_bytes(type);
-    both_cache c = {.host = {.type = type, .page_len = PAGE, .page_stride = PAGE * heads * row, .token_stride = row,
-                             .head_stride = PAGE * row, .n_pages = POOL}, .bytes = n * size};
-    c.host.data = host_bytes(c.bytes);
-    float *v = floats(dim);
-    for (int64_t i = 0; i < POOL * PAGE * heads; i++) {
-        for (int64_t d = 0; d < dim; d++) v[d] = uniform(-1, 1);
-        if (type == MOX_DT_I8) mox_q8_store(v, dim, (uint8_t *)c.host.data + i * row);
-        for (int64_t d = 0; d < dim && type == MOX_DT_F16; d++) ((uint16_t *)c.host.data)[i * row + d] = mox_f32_to_f16(v[d]);
-        if (type == MOX_DT_F32) memcpy((float *)c.host.data + i * row, v, (size_t)dim * 4);
-    }
-    mox_cache d = c.host;
-    d.data = upload(c.host.data, c.bytes);
-    c.device = mox_gpu_cache_of(&d);
-    return c;
-}
 
 static const mox_dtype cache_types[] = {MOX_DT_F32, MOX_DT_F16, MOX_DT_I8};
 
@@ -261,6 +211,114 @@ static void test_attention(void **state)
     for (int i = 0; i < 5; i++) {
         kit_end(NULL);
         check_attention(i, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+    }
+}
+
+/* The row that is alone in its span; all others stay as they were. */
+static bool decode_right(const mox_gpu_attention *given, const float *want, const timeline *t, int64_t width)
+{
+    mox_gpu_attention p = *given;
+    p.out = device_f32(ROWS_OF_SPANS * width);
+    launch(MOX_GPU_KERNEL_attention_decode, p.heads, SPANS, p.n_pieces, &p);
+    if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_merge, p.heads, SPANS, 1, &p);
+    const float *got = download_f32(p.out, ROWS_OF_SPANS * width);
+    const int64_t row = t->host[1].row0;
+    for (int64_t i = 0; i < ROWS_OF_SPANS * width; i++)
+        if (i / width != row) assert_true(isnan(got[i]));
+    return class_s(got + row * width, want + row * width, width, 1);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {64, 128, 256};
+    for (int i = 0; i < 3; i++) {
+        kit_end(NULL);
+        const int64_t dim = dims[i], heads = 4, kv_heads = 2, width = heads * dim, n = ROWS_OF_SPANS * width;
+        const timeline *t = make_timeline();
+        const both_cache k = make_cache(MOX_DT_F16, kv_heads, dim), v = make_cache(MOX_DT_F16, kv_heads, dim);
+        const float *q = randoms(n, 2), *sinks = i == 1 ? randoms(heads, 2) : NULL;
+        float *want = floats(n);
+        const mox_attention_args a = {.q = q, .out = want, .k = k.host, .v = v.host, .spans = t->host, .n_spans = SPANS, .heads = heads,
+                                      .kv_heads = kv_heads, .dim = dim, .v_dim = dim, .q_stride = width, .q_head_stride = dim,
+                                      .out_stride = width, .out_head_stride = dim, .scale = 0.2f, .causal = true,
+                                      .window = i == 2 ? 300 : 0, .sinks = sinks};
+        mox_attention_ref(&a, 0, ROWS_OF_SPANS * heads);
+        mox_gpu_attention p = {.q = upload_f32(q, n), .sinks = sinks ? upload_f32(sinks, heads) : NULL, .spans = t->device, .k = k.device,
+                               .v = v.device, .n_spans = SPANS, .heads = heads, .kv_heads = kv_heads, .dim = dim, .v_dim = dim,
+                               .q_stride = width, .q_head_stride = dim, .out_stride = width, .out_head_stride = dim, .window = a.window,
+                               .n_pieces = 1, .scale = 0.2f, .causal = 1, .parts = device_f32(SPANS * heads * MOX_GPU_PIECES * (dim + 2))};
+        assert_true(decode_right(&p, want, t, width));
+        p.n_pieces = MOX_GPU_PIECES;
+        assert_true(decode_right(&p, want, t, width));
+        p.window = i == 2 ? 299 : 420; /* one key less */
+        assert_false(decode_right(&p, want, t, width));
+        p.n_pieces = 1;
+        assert_false(decode_right(&p, want, t, width));
+    }
+}
+
+/* In one launch what six do one after the other. */
+static void check_heads(mox_dtype type, int64_t dim, int64_t rotary_dim, bool wrong)
+{
+    enum { HEADS = 3, KV = 2 };
+    const timeline *t = make_timeline();
+    const both_cache kc = make_cache(type, KV, dim), vc = make_cache(type, KV, dim);
+    const int64_t n_q = ROWS_OF_SPANS * HEADS * dim, n_k = ROWS_OF_SPANS * KV * dim, half = rotary_dim / 2;
+    float *q = randoms(n_q, 2), *k = randoms(n_k, 2), *freq = floats(half);
+    const float *v = randoms(n_k, 2);
+    const both_vec qw = random_vec(MOX_DT_BF16, dim, 0.5f, 1.5f), kw = random_vec(MOX_DT_F32, dim, 0.5f, 1.5f);
+    int32_t pos[ROWS_OF_SPANS];
+    for (int s = 0; s < SPANS; s++)
+        for (int64_t i = 0; i < t->host[s].n; i++) pos[t->host[s].row0 + i] = (int32_t)(t->host[s].pos0 + i);
+    for (int64_t i = 0; i < half; i++) freq[i] = powf(10000.0f, -(float)i / (float)half);
+    const mox_gpu_gqa_heads p = {.q = upload_f32(q, n_q), .k = upload_f32(k, n_k), .v = upload_f32(v, n_k),
+                                 .inv_freq = upload_f32(freq, half), .pos = upload(pos, sizeof pos), .spans = t->device,
+                                 .k_cache = kc.device, .v_cache = vc.device, .q_weight = qw.device, .k_weight = wrong ? qw.device : kw.device,
+                                 .heads = HEADS, .kv_heads = KV, .dim = dim, .rotary_dim = rotary_dim, .offset = 0.5f, .eps = 1e-6f,
+                                 .mscale = 1.1f};
+    launch(MOX_GPU_KERNEL_gqa_heads, over(HEADS + 2 * KV, 4), ROWS_OF_SPANS, 1, &p);
+
+    mox_rms_norm_args norm = {.x = q, .out = q, .n = ROWS_OF_SPANS, .heads = HEADS, .dim = dim, .x_stride = HEADS * dim,
+                              .x_head_stride = dim, .out_stride = HEADS * dim, .out_head_stride = dim, .weight = qw.host, .offset = 0.5f,
+                              .eps = 1e-6f};
+    mox_rope_args rope = {.x = q, .n = ROWS_OF_SPANS, .heads = HEADS, .stride = HEADS * dim, .head_stride = dim, .rotary_dim = rotary_dim,
+                          .inv_freq = freq, .mscale = 1.1f, .pairing = MOX_ROPE_HALF, .pos = pos, .pos_stride = 1};
+    mox_rms_norm_ref(&norm, 0, ROWS_OF_SPANS * HEADS);
+    mox_rope_ref(&rope, 0, ROWS_OF_SPANS);
+    assert_true(within(download_f32(p.q, n_q), q, NULL, n_q, 0, 6e-5)); /* norm and rotation together, numbers up to 4 */
+    norm.x = norm.out = rope.x = k;
+    norm.heads = rope.heads = KV;
+    norm.x_stride = norm.out_stride = rope.stride = KV * dim;
+    norm.weight = kw.host;
+    mox_rms_norm_ref(&norm, 0, ROWS_OF_SPANS * KV);
+    mox_rope_ref(&rope, 0, ROWS_OF_SPANS);
+    mox_kv_append_args append = {.cache = kc.host, .spans = t->host, .n_spans = SPANS, .src = k, .heads = KV, .dim = dim, .stride = KV * dim,
+                                 .head_stride = dim};
+    mox_kv_append_ref(&append, 0, ROWS_OF_SPANS);
+    append.cache = vc.host;
+    append.src = v;
+    mox_kv_append_ref(&append, 0, ROWS_OF_SPANS);
+    assert_memory_equal(download(vc.device.data, vc.bytes), vc.host.data, (size_t)vc.bytes);
+    const int64_t numbers = kc.bytes / mox_dtype_bytes(type);
+    float *got = floats(numbers), *want = floats(numbers);
+    const uint8_t *bytes = download(kc.device.data, kc.bytes);
+    for (int64_t i = 0; i < numbers; i++) {
+        const mox_vec a = {.type = type, .n = numbers, .data = bytes}, b = {.type = type, .n = numbers, .data = kc.host.data};
+        got[i] = mox_vec_at(&a, i);
+        want[i] = mox_vec_at(&b, i);
+    }
+    /* f16: another rounding at most */
+    assert_int_equal(within(got, want, NULL, numbers, type == MOX_DT_F16 ? 1e-3 : 0, 6e-5), !wrong);
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    static const int64_t dims[][2] = {{128, 128}, {256, 64}, {34, 10}};
+    for (int i = 0; i < 7; i++) {
+        kit_end(NULL);
+        check_heads(i % 2 ? MOX_DT_F16 : MOX_DT_F32, dims[i % 3][0], dims[i % 3][1], i == 6);
     }
 }
 
@@ -518,7 +576,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {
         TEST(test_pointwise),        TEST(test_copy),        TEST(test_rms_norm),   TEST(test_fused_norms), TEST(test_rope),
-        TEST(test_kv_append),        TEST(test_attention),   TEST(test_latent_attention), TEST(test_convolution),
+        TEST(test_kv_append),        TEST(test_attention),   TEST(test_decode), TEST(test_heads), TEST(test_latent_attention), TEST(test_convolution),
         TEST(test_gates),            TEST(test_delta_rule),  TEST(test_router_topk), TEST(test_router_sigmoid), TEST(test_bucket),
         TEST(test_combine)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);

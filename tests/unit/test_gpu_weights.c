@@ -1,105 +1,7 @@
 /* tests/unit/test_gpu_weights.c -- GPU kernels that read weights, against products in double over what mox_mat_decode gives.
  *
  * Each kernel is also run with something slightly wrong, which the comparison must notice. */
-#include "gpu_kit.h"
-
-/* ---- matrices of every layout ---- */
-
-typedef struct kind {
-    mox_mat_kind kind;
-    int bits, group; /* FP8: block of group x group */
-    mox_dtype scales;
-} kind;
-static const kind kinds[] = {
-    {MOX_MAT_F32, 0, 1, MOX_DT_NONE},    {MOX_MAT_F16, 0, 1, MOX_DT_NONE},     {MOX_MAT_BF16, 0, 1, MOX_DT_NONE},
-    {MOX_MAT_AFFINE, 2, 32, MOX_DT_BF16}, {MOX_MAT_AFFINE, 2, 128, MOX_DT_F16}, {MOX_MAT_AFFINE, 3, 64, MOX_DT_BF16},
-    {MOX_MAT_AFFINE, 3, 32, MOX_DT_F32},  {MOX_MAT_AFFINE, 4, 32, MOX_DT_F16},  {MOX_MAT_AFFINE, 4, 64, MOX_DT_BF16},
-    {MOX_MAT_AFFINE, 4, 128, MOX_DT_F32}, {MOX_MAT_AFFINE, 5, 64, MOX_DT_BF16}, {MOX_MAT_AFFINE, 5, 128, MOX_DT_F16},
-    {MOX_MAT_AFFINE, 6, 32, MOX_DT_BF16}, {MOX_MAT_AFFINE, 6, 64, MOX_DT_F32},  {MOX_MAT_AFFINE, 8, 64, MOX_DT_BF16},
-    {MOX_MAT_AFFINE, 8, 128, MOX_DT_F16}, {MOX_MAT_FP8, 0, 5, MOX_DT_F32},      {MOX_MAT_FP8, 0, 128, MOX_DT_BF16},
-    {MOX_MAT_FP8, 0, 32, MOX_DT_F8_E8M0}};
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
-
-typedef struct both_mat {
-    mox_mat host;
-    mox_gpu_mat device;
-    double *value, *mag; /* [rows, cols] */
-} both_mat;
-
-static uint8_t *stored(mox_dtype type, int64_t n, float low, float high)
-{
-    uint8_t *bytes = host_bytes(n * 4);
-    for (int64_t i = 0; i < n; i++) {
-        const float v = uniform(low, high) * (mox_rng_unit(&kit.rng) < 0.5 ? -1.0f : 1.0f);
-        const uint16_t half = type == MOX_DT_F16 ? mox_f32_to_f16(v) : mox_f32_to_bf16(v);
-        if (type == MOX_DT_F32) memcpy(bytes + 4 * i, &v, 4);
-        else if (type == MOX_DT_F8_E8M0) bytes[i] = (uint8_t)(118 + i % 5);
-        else memcpy(bytes + 2 * i, &half, 2);
-    }
-    return bytes;
-}
-
-static void fill_values(both_mat *m)
-{
-    const int64_t n = m->host.rows * m->host.cols;
-    float *row = floats(m->host.cols);
-    m->value = doubles(n);
-    m->mag = doubles(n);
-    for (int64_t r = 0; r < m->host.rows; r++) {
-        mox_mat_decode(&m->host, r, 0, m->host.cols, row);
-        for (int64_t c = 0; c < m->host.cols; c++) {
-            const int64_t i = r * m->host.cols + c;
-            m->value[i] = (double)row[c];
-            m->mag[i] = fabs((double)row[c]);
-            if (m->host.layout.kind != MOX_MAT_AFFINE) continue;
-            const int64_t at = r * (m->host.cols / m->host.layout.group) + c / m->host.layout.group;
-            const double bias = (double)mox_load_as_f32(m->host.biases, m->host.layout.scale_type, at);
-            m->mag[i] = fabs(m->value[i] - bias) + fabs(bias);
-        }
-    }
-}
-
-static both_mat random_mat(kind k, int64_t rows, int64_t cols)
-{
-    both_mat m = {.host = {.layout = {.kind = k.kind, .bits = k.bits, .group = k.group, .scale_type = k.scales,
-                                      .block_rows = k.group, .block_cols = k.group}, .rows = rows, .cols = cols}};
-    if (k.kind == MOX_MAT_FP8) m.host.row0 = 3; /* a view into a larger matrix */
-    const int64_t w_bytes = rows * mox_mat_row_bytes(&m.host.layout, cols);
-    const int64_t grid_rows = k.kind == MOX_MAT_FP8 ? over(rows + 3, k.group) : rows;
-    const int64_t scale_bytes = grid_rows * mox_mat_scale_row_bytes(&m.host.layout, cols);
-    uint8_t *w = host_bytes(w_bytes);
-    for (int64_t i = 0; i < w_bytes; i++) w[i] = (uint8_t)mox_rng_u64(&kit.rng);
-    for (int64_t i = 0; i < w_bytes && k.kind == MOX_MAT_FP8; i++) w[i] &= 0xBF; /* no NaN */
-    if (k.kind == MOX_MAT_F32) w = stored(MOX_DT_F32, rows * cols, 0.1f, 1);
-    if (k.kind == MOX_MAT_F16) w = stored(MOX_DT_F16, rows * cols, 0.1f, 1);
-    if (k.kind == MOX_MAT_BF16) w = stored(MOX_DT_BF16, rows * cols, 0.1f, 1);
-    m.host.w = w;
-    mox_mat d = m.host;
-    d.w = upload_at(w, w_bytes, 1);
-    if (scale_bytes) {
-        const int64_t n = scale_bytes / mox_dtype_bytes(k.scales);
-        m.host.scales = stored(k.scales, n, 0.01f, 0.1f);
-        m.host.biases = stored(k.scales, n, 0.1f, 0.5f);
-        d.scales = upload_at(m.host.scales, scale_bytes, 1);
-        d.biases = upload_at(m.host.biases, scale_bytes, 3);
-    }
-    m.device = mox_gpu_mat_of(&d);
-    fill_values(&m);
-    return m;
-}
-
-static int64_t fit(kind k, int64_t cols) { return k.kind == MOX_MAT_AFFINE ? over(cols, k.group) * k.group : cols; }
-
-static double dot(const both_mat *m, int64_t row, const float *x, double *mag)
-{
-    double sum = 0;
-    *mag = 0;
-    for (int64_t c = 0; c < m->host.cols; c++) {
-        sum += m->value[row * m->host.cols + c] * (double)x[c];
-        *mag += m->mag[row * m->host.cols + c] * fabs((double)x[c]);
-    }
-    return sum;
-}
+#include "gpu_mat_kit.h"
 
 /* ---- matvec ---- */
 
@@ -268,7 +170,12 @@ static bool four_right(const both_mat *m, const float *x, int64_t n, const both_
         want[i] = (float)(dot(m, r, x + t * cols, &mag[i]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, r)));
     }
     launch(MOX_GPU_KERNEL_matvec4, over(rows, 16), n, 1, &p);
-    return within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
+    mox_gpu_matvec4_tall tall = p;
+    tall.y = device_f32(n * (rows + 1));
+    launch(MOX_GPU_KERNEL_matvec4_tall, over(rows, 32), n, 1, &tall);
+    const bool right = within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
+    assert_int_equal(within(download_f32(tall.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7), right);
+    return right;
 }
 
 static void test_four(void **state)
@@ -302,50 +209,138 @@ static void test_four(void **state)
     }
 }
 
+/* Queries, keys and values in one launch: the bytes of three. */
+static void test_four_three(void **state)
+{
+    (void)state;
+    enum { COLS = 512, N = 2 };
+    static const int64_t rows[] = {40, 16, 5};
+    both_mat m[3];
+    both_vec bias[3];
+    float *y[3];
+    const float *x = upload_f32(activations(N * COLS, 1), N * COLS);
+    for (int i = 0; i < 3; i++) {
+        m[i] = four_mat(rows[i], COLS);
+        bias[i] = random_vec(i == 1 ? MOX_DT_F32 : MOX_DT_NONE, rows[i], -1, 1);
+        y[i] = device_f32(N * rows[i]);
+    }
+    const mox_gpu_matvec4_three p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .bias0 = bias[0].device,
+                                     .bias1 = bias[1].device, .bias2 = bias[2].device, .y0 = y[0], .y1 = y[1], .y2 = y[2], .x = x,
+                                     .x_stride = COLS};
+    launch(MOX_GPU_KERNEL_matvec4_three, 3 + 1 + 1, N, 1, &p);
+    for (int i = 0; i < 3; i++) {
+        const mox_gpu_matvec4 one = {.w = m[i].device, .x = x, .y = device_f32(N * rows[i]), .n = N, .rows = rows[i], .x_stride = COLS,
+                                     .y_stride = rows[i], .bias = bias[i].device};
+        launch(MOX_GPU_KERNEL_matvec4, over(rows[i], 16), N, 1, &one);
+        assert_memory_equal(download(y[i], N * rows[i] * 4), download(one.y, N * rows[i] * 4), (size_t)(N * rows[i]) * 4);
+    }
+}
+
+/* ---- routers ---- */
+
+static bool rowwise_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
+{
+    const int64_t rows = m->host.rows, cols = m->host.cols;
+    mox_gpu_matvec_row p = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows), .n = n, .rows = rows,
+                          .x_stride = cols, .y_stride = rows, .bias = bias->device};
+    float *want = floats(n * rows);
+    double *mag = doubles(n * rows);
+    for (int64_t i = 0; i < n * rows; i++)
+        want[i] = (float)(dot(m, i % rows, x + i / rows * cols, &mag[i]) +
+                          (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, i % rows)));
+    p.w.cols -= fewer;
+    launch(MOX_GPU_KERNEL_matvec_row, rows, n, 1, &p);
+    return within(download_f32(p.y, n * rows), want, mag, n * rows, 1e-6, 1e-7);
+}
+
+static void test_rowwise(void **state)
+{
+    (void)state;
+    static const int64_t cols[] = {64, 2048, 4160};
+    int n_kinds = 0;
+    for (size_t s = 0; s < 3 * sizeof kinds / sizeof *kinds; s++) {
+        const kind k = kinds[s / 3];
+        if (k.kind != MOX_MAT_BF16 && k.kind != MOX_MAT_F16 && (k.kind != MOX_MAT_AFFINE || k.bits != 8)) continue;
+        both_mat m = random_mat(k, 5, fit(k, cols[s % 3]));
+        assert_false(mox_gpu_mat_is_rowwise(&m.device)); /* at an odd address */
+        m.device.w = upload(m.host.w, m.host.rows * m.device.row_bytes);
+        assert_true(mox_gpu_mat_is_rowwise(&m.device));
+        n_kinds += s % 3 == 0;
+        const both_vec bias = random_vec(s % 3 == 1 ? MOX_DT_BF16 : MOX_DT_NONE, 5, -1, 1);
+        const float *x = randoms(3 * m.host.cols, 1);
+        assert_true(rowwise_right(&m, x, 3, &bias, 0));
+        assert_false(rowwise_right(&m, x, 3, &bias, 8));
+    }
+    assert_true(n_kinds >= 3);
+}
+
 enum { FOUR_EXPERTS = 5, FOUR_K = 3, FOUR_N = 2, FOUR_DIM = 256, FOUR_WIDTH = 512 };
 
-static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, bool swap)
+/* The experts whose rows a matrix has one after the other. */
+static mox_gpu_stack stack(const both_mat *all)
+{
+    mox_gpu_mat m[FOUR_EXPERTS];
+    mox_gpu_stack s;
+    const int64_t rows = all->host.rows / FOUR_EXPERTS;
+    for (int64_t e = 0; e < FOUR_EXPERTS; e++) {
+        m[e] = all->device;
+        m[e].rows = rows;
+        m[e].w += e * rows * all->device.row_bytes;
+        m[e].scales += e * rows * all->device.scale_cols * 2;
+        m[e].biases += e * rows * all->device.scale_cols * 2;
+    }
+    assert_true(mox_gpu_stack_of(m, FOUR_EXPERTS, &s));
+    m[3] = m[4];
+    mox_gpu_stack unused;
+    assert_false(mox_gpu_stack_of(m, FOUR_EXPERTS, &unused));
+    return s;
+}
+
+static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, int64_t mode, bool swap)
 {
     static const int32_t ids[FOUR_N * FOUR_K] = {4, 0, 2, 1, 4, 3}, others[FOUR_N * FOUR_K] = {4, 0, 2, 1, 3, 4};
-    mox_gpu_mat gates[FOUR_EXPERTS], ups[FOUR_EXPERTS], downs[FOUR_EXPERTS];
-    for (int e = 0; e < FOUR_EXPERTS; e++) {
-        gates[e] = gate[e].device;
-        ups[e] = up[e].device;
-        downs[e] = down[e].device;
-    }
-    const mox_gpu_moe4_gate_up g = {.gate = upload(gates, sizeof gates), .up = upload(ups, sizeof ups), .ids = upload(ids, sizeof ids),
-                                    .x = upload_f32(x, FOUR_N * FOUR_DIM), .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K,
+    const int64_t n = FOUR_N * FOUR_DIM;
+    const float *w = randoms(FOUR_N * FOUR_K, 1), *h = randoms(n, 1), *shared = randoms(n, 1), *open = randoms(FOUR_N, 2);
+    const mox_gpu_moe4_gate_up g = {.gate = stack(gate), .up = stack(up), .ids = upload(ids, sizeof ids), .x = upload_f32(x, n),
+                                     .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K,
                                     .x_stride = FOUR_DIM};
-    const mox_gpu_moe4_down d = {.down = upload(downs, sizeof downs), .ids = swap ? upload(others, sizeof others) : g.ids, .x = g.y,
-                                 .y = device_f32(FOUR_N * FOUR_K * FOUR_DIM)};
+    const mox_gpu_moe4_combine c = {.down = stack(down), .ids = swap ? upload(others, sizeof others) : g.ids,
+                                    .w = upload_f32(w, FOUR_N * FOUR_K), .x = g.y, .h = upload_f32(h, n), .shared = upload_f32(shared, n),
+                                    .gate = upload_f32(open, FOUR_N), .out = device_f32(n), .k = FOUR_K, .dim = FOUR_DIM,
+                                    .width = FOUR_WIDTH, .gate_stride = 1, .mode = mode};
     launch(MOX_GPU_KERNEL_moe4_gate_up, FOUR_WIDTH / 16, FOUR_N * FOUR_K, 1, &g);
-    launch(MOX_GPU_KERNEL_moe4_down, FOUR_DIM / 16, FOUR_N * FOUR_K, 1, &d);
-    float *want = floats(FOUR_N * FOUR_K * FOUR_DIM), inner[FOUR_WIDTH];
-    double *mag = doubles(FOUR_N * FOUR_K * FOUR_DIM), unused;
+    launch(MOX_GPU_KERNEL_moe4_combine, FOUR_DIM / 16, FOUR_N, 1, &c);
+    float *want = floats(n), inner[FOUR_WIDTH];
+    double *mag = doubles(n), *sum = doubles(n), unused;
+    for (int64_t i = 0; i < n; i++) {
+        const double factor = mode == MOX_GPU_SHARED_NONE ? 0 : mode == MOX_GPU_SHARED_UNSCALED ? 1 : 1 / (1 + exp(-(double)open[i / FOUR_DIM]));
+        sum[i] = (double)h[i] + factor * (double)shared[i];
+        mag[i] = fabs(sum[i]);
+    }
     for (int p = 0; p < FOUR_N * FOUR_K; p++) {
         const float *row = x + p / FOUR_K * FOUR_DIM;
         for (int r = 0; r < FOUR_WIDTH; r++) {
-            const double v = dot(&gate[ids[p]], r, row, &unused);
-            inner[r] = (float)(v / (1 + exp(-v)) * dot(&up[ids[p]], r, row, &unused));
+            const double v = dot(gate, ids[p] * FOUR_WIDTH + r, row, &unused);
+            inner[r] = (float)(v / (1 + exp(-v)) * dot(up, ids[p] * FOUR_WIDTH + r, row, &unused));
         }
-        for (int r = 0; r < FOUR_DIM; r++) want[p * FOUR_DIM + r] = (float)dot(&down[ids[p]], r, inner, &mag[p * FOUR_DIM + r]);
+        for (int r = 0; r < FOUR_DIM; r++) {
+            double size;
+            sum[p / FOUR_K * FOUR_DIM + r] += (double)w[p] * dot(down, ids[p] * FOUR_DIM + r, inner, &size);
+            mag[p / FOUR_K * FOUR_DIM + r] += fabs((double)w[p]) * size;
+        }
     }
-    const int64_t n = FOUR_N * FOUR_K * FOUR_DIM;
-    return within(download_f32(d.y, n), want, mag, n, 2e-5, 1e-6); /* two products: twice class D */
+    for (int64_t i = 0; i < n; i++) want[i] = (float)sum[i];
+    return within(download_f32(c.out, n), want, mag, n, 2e-5, 1e-6); /* two products: twice class D */
 }
 
 static void test_four_experts(void **state)
 {
     (void)state;
-    both_mat gate[FOUR_EXPERTS], up[FOUR_EXPERTS], down[FOUR_EXPERTS];
-    for (int e = 0; e < FOUR_EXPERTS; e++) {
-        gate[e] = four_mat(FOUR_WIDTH, FOUR_DIM);
-        up[e] = four_mat(FOUR_WIDTH, FOUR_DIM);
-        down[e] = four_mat(FOUR_DIM, FOUR_WIDTH);
-    }
+    const both_mat gate = four_mat(FOUR_EXPERTS * FOUR_WIDTH, FOUR_DIM), up = four_mat(FOUR_EXPERTS * FOUR_WIDTH, FOUR_DIM);
+    const both_mat down = four_mat(FOUR_EXPERTS * FOUR_DIM, FOUR_WIDTH);
     const float *x = randoms(FOUR_N * FOUR_DIM, 0.05f);
-    assert_true(moe_right(gate, up, down, x, false));
-    assert_false(moe_right(gate, up, down, x, true));
+    for (int64_t mode = MOX_GPU_SHARED_NONE; mode <= MOX_GPU_SHARED_UNSCALED; mode++) assert_true(moe_right(&gate, &up, &down, x, mode, false));
+    assert_false(moe_right(&gate, &up, &down, x, MOX_GPU_SHARED_NONE, true));
 }
 
 /* ---- embed, absorb ---- */
@@ -417,7 +412,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {TEST(test_matvec), TEST(test_matvec_by_heads), TEST(test_tokens_are_independent),
-                                       TEST(test_experts), TEST(test_four), TEST(test_four_experts),
+                                       TEST(test_experts), TEST(test_four), TEST(test_four_three), TEST(test_rowwise), TEST(test_four_experts),
                                        TEST(test_embed), TEST(test_absorb)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

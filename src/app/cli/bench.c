@@ -40,9 +40,11 @@ typedef struct bench {
     mox_disk_speed reads;  /* how they are */
     mox_model_info info;
     bench_setup setup;
-    int64_t prefill[MOX_CLI_LIST], depths[MOX_CLI_LIST], threads[MOX_CLI_LIST];
-    int n_prefill, n_depths, n_threads;
+    int64_t prefill[MOX_CLI_LIST], depths[MOX_CLI_LIST], streams[MOX_CLI_LIST], threads[MOX_CLI_LIST];
+    int n_prefill, n_depths, n_streams, n_threads;
     int64_t n_generate, n_samples, n_ctx;
+    int32_t n_seqs;               /* of the test with most streams */
+    mox_seq *seqs[BENCH_STREAMS]; /* [n_seqs] */
     int32_t *tokens;              /* [the longest test] */
     double *rates, *reads_memory, *macs, *reads_disk; /* [n_samples], [2 n_samples] each */
     mox_rng rng;
@@ -66,31 +68,34 @@ static double median(double *x, int64_t n)
 }
 
 /* The sequence with depth tokens in it. */
-static mox_status go_to(bench *b, int64_t depth, mox_err *err)
+static mox_status go_to(mox_seq *s, int64_t depth, mox_err *err)
 {
-    if (mox_seq_cut_point(b->s.seq, depth) == depth) return mox_seq_cut(b->s.seq, depth, err);
-    mox_seq_reset(b->s.seq);
-    return mox_seq_skip(b->s.seq, depth, err);
+    if (mox_seq_cut_point(s, depth) == depth) return mox_seq_cut(s, depth, err);
+    mox_seq_reset(s);
+    return mox_seq_skip(s, depth, err);
 }
 
-/* The tokens of a row once: all of them, or one after the other. */
+/* The tokens of a row once: all of them, or one of each stream after the other. */
 static mox_status run_tokens(bench *b, const bench_row *r, mox_err *err)
 {
     const int64_t chunk = r->decode ? 1 : r->tokens;
+    mox_segment segments[BENCH_STREAMS];
     const mox_step_opts opts = {.cancel = mox_cli_stop_flag()};
-    for (int64_t at = 0; at < r->tokens; at += chunk) {
-        const mox_segment segment = {.seq = b->s.seq, .tokens = b->tokens + at, .n = chunk, .want = MOX_WANT_LAST};
-        MOX_TRY(mox_step(b->s.context, &segment, 1, &opts, err));
+    for (int64_t at = 0; at < r->tokens; at += chunk * r->streams) {
+        for (int32_t i = 0; i < r->streams; i++)
+            segments[i] = (mox_segment){.seq = b->seqs[i], .tokens = b->tokens + at + i * chunk, .n = chunk, .want = MOX_WANT_LAST};
+        MOX_TRY(mox_step(b->s.context, segments, r->streams, &opts, err));
     }
     return MOX_OK;
 }
 
-/* Before a run of a row: the sequence at its depth, and new tokens. */
+/* Before a run of a row: the sequences at their depth, and new tokens. */
 static mox_status get_ready(bench *b, const bench_row *r, mox_err *err)
 {
     for (int64_t t = 0; t < r->tokens; t++)
         b->tokens[t] = (int32_t)(mox_rng_u64(&b->rng) % (uint64_t)b->info.n_vocab);
-    return go_to(b, r->depth, err);
+    for (int32_t i = 0; i < r->streams; i++) MOX_TRY(go_to(b->seqs[i], r->depth, err));
+    return MOX_OK;
 }
 
 static mox_status probe_machine(bench *b, int64_t at, mox_err *err)
@@ -151,13 +156,16 @@ static mox_status run_row(bench *b, bench_row *r, mox_err *err)
 static mox_status run_rows(bench *b, int threads, mox_err *err)
 {
     for (int i = 0; i < b->n_prefill && !mox_cli_output_failed(); i++) {
-        bench_row r = {.tokens = b->prefill[i], .threads = threads};
+        bench_row r = {.tokens = b->prefill[i], .streams = 1, .threads = threads};
         (void)snprintf(r.test, sizeof r.test, "pp%lld", (long long)r.tokens);
         MOX_TRY(run_row(b, &r, err));
     }
-    for (int i = 0; i < b->n_depths && !mox_cli_output_failed(); i++) {
-        bench_row r = {.decode = true, .tokens = b->n_generate, .depth = b->depths[i], .threads = threads};
-        const int n = snprintf(r.test, sizeof r.test, "tg%lld", (long long)r.tokens);
+    for (int i = 0; i < b->n_streams * b->n_depths && !mox_cli_output_failed(); i++) {
+        const int32_t streams = (int32_t)b->streams[i / b->n_depths];
+        bench_row r = {.decode = true, .tokens = b->n_generate * streams, .depth = b->depths[i % b->n_depths], .streams = streams,
+                       .threads = threads};
+        int n = snprintf(r.test, sizeof r.test, "tg%lld", (long long)b->n_generate);
+        if (streams > 1) n += snprintf(r.test + n, sizeof r.test - (size_t)n, "x%d", streams);
         if (r.depth > 0) (void)snprintf(r.test + n, sizeof r.test - (size_t)n, "@%lld", (long long)r.depth);
         MOX_TRY(run_row(b, &r, err));
     }
@@ -207,13 +215,14 @@ static int open_run(bench *b, int threads, bool first)
     mox_context_opts opts;
     if (!mox_cli_context_opts(b->o, b->n_ctx, &opts)) return EXIT_USAGE;
     opts.n_threads = threads;
+    opts.n_seqs = b->n_seqs;
     const int64_t disk_bytes = disk_probe_bytes(b->s.model);
     int code = first ? mox_cli_session_trace(&b->s, b->o, &opts) : EXIT_OK;
     if (code == EXIT_OK) code = settle(b, &opts, disk_bytes);
     if (code != EXIT_OK) return code;
-    if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK ||
-        mox_seq_create(&b->s.seq, b->s.context, &err) != MOX_OK)
-        return mox_cli_fail_opening(&err);
+    if (mox_context_create(&b->s.context, b->s.model, &opts, &err) != MOX_OK) return mox_cli_fail_opening(&err);
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        if (mox_seq_create(&b->seqs[i], b->s.context, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     b->reads = (mox_disk_speed){.n_at_once = opts.n_readers, .uring = opts.uring, .piece_bytes = opts.read_bytes};
     if (opts.expert_bytes > 0 && mox_disk_probe_create(&b->disk, b->s.model, disk_bytes, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
@@ -226,14 +235,14 @@ static void close_run(bench *b)
 {
     mox_disk_probe_destroy(&b->disk);
     mox_probe_destroy(&b->probe);
-    mox_seq_destroy(&b->s.seq);
+    for (int32_t i = 0; i < b->n_seqs; i++) mox_seq_destroy(&b->seqs[i]);
     mox_context_destroy(&b->s.context);
 }
 
 static int run_all(bench *b)
 {
     int code = EXIT_OK;
-    mox_cli_progress_start(&b->progress, "bench", b->n_threads * (b->n_prefill + b->n_depths) * b->n_samples,
+    mox_cli_progress_start(&b->progress, "bench", b->n_threads * (b->n_prefill + b->n_depths * b->n_streams) * b->n_samples,
                            b->o->v[OPT_QUIET].on);
     b->progress.unit = "samples";
     b->progress.rate_unit = "samples/s";
@@ -283,6 +292,7 @@ static int choose(bench *b)
     int64_t all[MOX_CLI_LIST];
     for (int i = 0, n = mox_cli_list(o, OPT_PREFILL, all); i < n; i++)
         if (all[i] > 0) b->prefill[b->n_prefill++] = all[i];
+    b->n_streams = mox_cli_list(o, OPT_STREAMS, b->streams);
     b->n_threads = mox_cli_list(o, OPT_THREAD_COUNTS, b->threads);
     if (b->n_threads == 0) {
         b->threads[b->n_threads++] = 1;
@@ -298,7 +308,9 @@ static int choose(bench *b)
     }
     for (int i = 0; i < b->n_prefill; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->prefill[i]);
     for (int i = 0; i < b->n_depths; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->depths[i] + b->n_generate);
-    b->tokens = mox_alloc_array((size_t)b->n_ctx, sizeof *b->tokens);
+    b->n_seqs = 1;
+    for (int i = 0; i < b->n_streams && b->n_depths > 0; i++) b->n_seqs = (int32_t)mox_max_i64(b->n_seqs, b->streams[i]);
+    b->tokens = mox_alloc_array((size_t)mox_max_i64(b->n_ctx, b->n_generate * b->n_seqs), sizeof *b->tokens);
     b->rates = mox_alloc_array((size_t)b->n_samples, 7 * sizeof *b->rates);
     if (!b->tokens || !b->rates) {
         mox_cli_say("out of memory");
@@ -323,6 +335,7 @@ static int check_memory(const bench *b, const mox_model *shape)
     }
     if (opts.experts == MOX_EXPERTS_AUTO) opts.experts = MOX_EXPERTS_RESIDENT;
     if (!mox_cli_context_opts(b->o, b->n_ctx, &context)) return EXIT_USAGE;
+    context.n_seqs = b->n_seqs;
     for (int i = 0; i < b->n_threads; i++) context.n_threads = (int32_t)mox_max_i64(context.n_threads, b->threads[i]);
     opts.context = &context;
     opts.extra_bytes = mox_probe_bytes();

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { BENCH_STREAMS = 256 }; /* at most, as options.c says */
+
 /* What all rows have in common. */
 typedef struct bench_setup {
     const char *model, *instruction;
@@ -17,9 +19,10 @@ typedef struct bench_setup {
 } bench_setup;
 
 typedef struct bench_row {
-    char test[64]; /* "pp512", "tg16@4096" */
+    char test[64]; /* "pp512", "tg16@4096", "tg16x8" */
     bool decode;
-    int64_t tokens, depth, samples;
+    int64_t tokens, depth, samples; /* tokens: of all streams */
+    int32_t streams;
     int threads;
     double rate, rate_low, rate_high; /* tokens per second: median, least, most */
     double bytes_per_token, macs_per_token;

@@ -82,11 +82,11 @@ const mox_cli_command mox_cli_commands[] = {
      "moxie logits [-m MODEL] --tokens FILE --out FILE [--chunk N | --step] [options]", mox_cli_logits, .bit = LOGITS},
     {"bench", "how fast a model runs here, beside what the machine could do",
      "moxie bench [-m MODEL | --synthetic NAME[:layers=N]] [options]", mox_cli_bench, .bit = BENCH,
-     .more = "A row is one test: ppN reads a prompt of N random tokens, tgN generates N tokens one by one, @D "
+     .more = "A row is one test: ppN reads a prompt of N random tokens, tgN generates N tokens one by one, xS in each of S sequences together, @D "
              "behind a prompt of D (whose cache is zeros: the time does not depend on what is in it).\n"
-             "t/s: tokens per second, the median of the repetitions, and the least and the most of them.\n"
+             "t/s: tokens per second, of all sequences, the median of the repetitions, and the least and the most of them.\n"
              "MB/tok: bytes that had to be read per token: weights that the token's batch used (of the experts, "
-             "those it was routed to), cached positions and recurrent states, each once per batch of 512 tokens. "
+             "those it was routed to), cached positions and recurrent states, each once per batch (512 tokens, 2048 on a GPU). "
              " GB/s: that times t/s.  probe: what the same threads read from memory in the same seconds.\n"
              "MMAC/tok: multiply-adds per token.  GMAC/s: that times t/s.  peak: multiply-adds from registers in "
              "the same seconds, with the instruction of the kernel level, divided by the times that the precision "
@@ -231,6 +231,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
                       .help = "tokens to generate per measurement; 0 for none"},
     [OPT_DEPTHS] = {"depth", 'd', KIND_LIST, "LIST", 0, 1e9, true, "0,4k,32k", .commands = BENCH,
                     .help = "tokens in front of the generated ones"},
+    [OPT_STREAMS] = {"streams", 0, KIND_LIST, "LIST", 1, 256, .fallback = "1", .commands = BENCH,
+                     .help = "sequences that generate together"},
     [OPT_THREAD_COUNTS] = {"threads", 't', KIND_LIST, "LIST", 1, 1024, .commands = BENCH,
                            .help = "numbers of threads (default: 1, and one for each core)"},
     [OPT_REPEAT] = {"repeat", 'r', KIND_NUMBER, "N", 1, 10000, .fallback = "10", .commands = BENCH,
@@ -267,6 +269,9 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_RAM] = {"ram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
                  .help = "memory that the program may take, such as 12G, 1.5G or 512M, where G is 2^30 bytes (default: 80 % of "
                          "what is available)"},
+    [OPT_VRAM] = {"vram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
+                  .help = "memory that the program may take of a GPU, its driver included, such as 6G; experts that do not fit come and "
+                          "go (default: all of it, for all weights)"},
     [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
                   .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
                           "model unknown)"},

@@ -54,10 +54,10 @@ mox_status mox_cuda_open(mox_gpu_backend **out, const char *path, int device, mo
     return plugin->open(out, device, err);
 }
 
-mox_status mox_dev_cuda_open(mox_dev **out, mox_err *err)
+mox_status mox_dev_cuda_open(mox_dev **out, bool halves, mox_err *err)
 {
     *out = NULL;
     mox_gpu_backend *backend;
     MOX_TRY(mox_cuda_open(&backend, NULL, 0, err));
-    return mox_dev_gpu_open(out, backend, err);
+    return mox_dev_gpu_open(out, backend, halves, err);
 }

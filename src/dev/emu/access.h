@@ -78,6 +78,7 @@ typedef enum mox_emu_fault {
     MOX_EMU_LANE,            /* a shuffle from a lane that does not exist */
     MOX_EMU_SHARED_FULL,
     MOX_EMU_EARLY,           /* what the launch before may not have done yet, or may still need */
+    MOX_EMU_COPIES,          /* more copies in flight than a thread can have, or some at its end */
     MOX_EMU_STACK            /* private variables of a thread overflowed its stack */
 } mox_emu_fault;
 
@@ -91,12 +92,17 @@ typedef enum mox_emu_wait {
     MOX_EMU_LANE_SUM,
     MOX_EMU_LANE_MAX,
     MOX_EMU_SHUFFLE,
+    MOX_EMU_WAVE, /* nothing but all lanes being there */
+    MOX_EMU_ROW_SUM,
+    MOX_EMU_ROW_MAX,
+    MOX_EMU_MMA,
     MOX_EMU_DONE
 } mox_emu_wait;
 
 /* dev/emu/run.c: suspend the thread until the group, or its wave, is there as well. */
 void mox_emu_barrier(mox_emu_wait kind, const char *site);
 uint32_t mox_emu_lanes(mox_emu_wait kind, uint32_t bits, int32_t lane, const char *site);
+static inline void mox_emu_wave(const char *site) { (void)mox_emu_lanes(MOX_EMU_WAVE, 0, 0, site); }
 /* The array that this line declares. */
 void *mox_emu_shared(const char *site, int64_t bytes);
 
@@ -161,7 +167,7 @@ static inline bool mox_emu_allocated(const mox_emu_run *r, size_t at, size_t siz
 static inline void *mox_emu_access(const void *p, size_t size, bool store, const char *site)
 {
     mox_emu_run *r = mox_emu_now;
-    const size_t grain = size < 8 ? size : 8; /* structs are aligned as their pointers */
+    const size_t grain = size < 8 || size == 16 ? size : 8; /* quads, and structs that are aligned as their pointers */
     const size_t global = (uintptr_t)p - r->global.base, shared = (uintptr_t)p - r->shared.base;
     const char *doing = store ? "store" : "load";
     if (global < r->global.size) {
@@ -172,6 +178,7 @@ static inline void *mox_emu_access(const void *p, size_t size, bool store, const
     if (shared >= r->shared.size || shared + size > r->shared.size || r->array_of[shared / 2] == 0 ||
         r->array_of[(shared + size - 1) / 2] != r->array_of[shared / 2])
         mox_emu_fail(MOX_EMU_NO_MEMORY_THERE, p, 0, doing, site);
+    if (shared % grain != 0) mox_emu_fail(MOX_EMU_MISALIGNED, p, 0, doing, site);
     return mox_emu_note(r, &r->shared, shared, size, store, p, site);
 }
 

@@ -180,10 +180,10 @@ mox_status mox_emu_backend_open(mox_gpu_backend **out, int64_t bytes, mox_err *e
     return MOX_OK;
 }
 
-mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, mox_err *err)
+mox_status mox_dev_emu_open(mox_dev **out, int64_t bytes, bool halves, mox_err *err)
 {
     *out = NULL;
     mox_gpu_backend *backend;
     MOX_TRY(mox_emu_backend_open(&backend, bytes, err));
-    return mox_dev_gpu_open(out, backend, err);
+    return mox_dev_gpu_open(out, backend, halves, err);
 }

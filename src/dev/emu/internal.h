@@ -5,6 +5,15 @@
 #include "base/rng.h"
 #include "dev/emu/emu.h"
 #include "dev/emu/fiber.h"
+#include "dev/emu/tile.h"
+
+/* A copy that was begun and not waited for. */
+enum { MOX_EMU_COPIES_MAX = 64 };
+typedef struct mox_emu_flight {
+    const void *to;
+    const void *from; /* NULL: zeros */
+    int32_t batch;
+} mox_emu_flight;
 
 typedef struct mox_emu_block {
     size_t at, bytes; /* at is a multiple of MOX_EMU_PAGE */
@@ -19,6 +28,11 @@ typedef struct mox_emu_thread {
     const char *site; /* where it waits */
     uint32_t bits;    /* what it brings to a lane operation, then what it takes away */
     int32_t lane;
+    const mox_emu_tile_a *a; /* what it brings to a tile product */
+    const mox_emu_tile_b *b;
+    mox_emu_tile_c *c;
+    mox_emu_flight copies[MOX_EMU_COPIES_MAX];
+    int32_t n_copies, n_batches;
 } mox_emu_thread;
 
 typedef struct mox_emu_array {
@@ -53,6 +67,10 @@ struct mox_emu {
     mox_emu_fault fault;
     char sentence[200];
 };
+
+/* tile.c: results of a wave whose lanes are all there. */
+void mox_emu_finish_mma(mox_emu_thread *wave);
+void mox_emu_finish_row(mox_emu_thread *wave, bool is_sum);
 
 /* run.c: what running needs, reserved once. */
 mox_status mox_emu_run_init(mox_emu *e, mox_err *err);

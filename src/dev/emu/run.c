@@ -76,6 +76,7 @@ static const char *describe(mox_emu_fault fault)
     case MOX_EMU_SHARED_FULL: return "of more shared memory than a group has";
     case MOX_EMU_LANE: return "from a lane that does not exist";
     case MOX_EMU_EARLY: return "before gpu_previous()";
+    case MOX_EMU_COPIES: return "of more quads than can be in flight, or that nobody waits for";
     case MOX_EMU_STACK: return "of more private memory than a thread has";
     default: return "";
     }
@@ -151,6 +152,7 @@ static void live(void *user)
     mox_emu_thread *t = &e->threads[e->run.thread];
     e->kernel->start(e->params);
     if (e->run.early[e->run.thread]) mox_emu_fail(MOX_EMU_EARLY, NULL, 0, "end", e->kernel->name);
+    if (t->n_copies > 0) mox_emu_fail(MOX_EMU_COPIES, t->copies[0].to, 0, "copy", e->kernel->name);
     t->wait = MOX_EMU_DONE;
     mox_fiber_leave(&t->fiber, true);
 }
@@ -178,22 +180,35 @@ static void give_turn(mox_emu *e, int32_t i)
 
 /* ---- meeting ---- */
 
-static bool is_lane_operation(mox_emu_wait wait) { return wait == MOX_EMU_LANE_SUM || wait == MOX_EMU_LANE_MAX || wait == MOX_EMU_SHUFFLE; }
+static bool is_lane_operation(mox_emu_wait wait) { return wait >= MOX_EMU_LANE_SUM && wait < MOX_EMU_DONE; }
 
 static float join(mox_emu_wait kind, float a, float b) { return kind == MOX_EMU_LANE_SUM ? a + b : fmaxf(a, b); }
 
 /* All lanes end with the same bytes: each step adds the same two numbers in both of a pair. */
+static void finish_butterfly(mox_emu_thread *wave, mox_emu_wait kind)
+{
+    uint32_t bits[MOX_EMU_LANES];
+    for (int i = 0; i < MOX_EMU_LANES; i++) bits[i] = wave[i].bits;
+    for (int m = MOX_EMU_LANES / 2; m > 0; m /= 2)
+        for (int i = 0; i < m; i++) bits[i] = mox_f32_bits(join(kind, mox_bits_f32(bits[i]), mox_bits_f32(bits[i + m])));
+    for (int i = 0; i < MOX_EMU_LANES; i++) wave[i].bits = bits[0];
+}
+
+static void finish_shuffle(mox_emu_thread *wave)
+{
+    uint32_t bits[MOX_EMU_LANES];
+    for (int i = 0; i < MOX_EMU_LANES; i++) bits[i] = wave[i].bits;
+    for (int i = 0; i < MOX_EMU_LANES; i++) wave[i].bits = bits[wave[i].lane];
+}
+
 static void finish_lanes(mox_emu_thread *wave)
 {
     const mox_emu_wait kind = wave[0].wait;
-    uint32_t bits[MOX_EMU_LANES];
-    for (int i = 0; i < MOX_EMU_LANES; i++) bits[i] = wave[i].bits;
-    for (int m = MOX_EMU_LANES / 2; m > 0 && kind != MOX_EMU_SHUFFLE; m /= 2)
-        for (int i = 0; i < m; i++) bits[i] = mox_f32_bits(join(kind, mox_bits_f32(bits[i]), mox_bits_f32(bits[i + m])));
-    for (int i = 0; i < MOX_EMU_LANES; i++) {
-        wave[i].bits = kind == MOX_EMU_SHUFFLE ? bits[wave[i].lane] : bits[0];
-        wave[i].wait = MOX_EMU_READY;
-    }
+    if (kind == MOX_EMU_LANE_SUM || kind == MOX_EMU_LANE_MAX) finish_butterfly(wave, kind);
+    if (kind == MOX_EMU_SHUFFLE) finish_shuffle(wave);
+    if (kind == MOX_EMU_ROW_SUM || kind == MOX_EMU_ROW_MAX) mox_emu_finish_row(wave, kind == MOX_EMU_ROW_SUM);
+    if (kind == MOX_EMU_MMA) mox_emu_finish_mma(wave);
+    for (int i = 0; i < MOX_EMU_LANES; i++) wave[i].wait = MOX_EMU_READY;
 }
 
 /* Do n threads from the first wait for the same thing at the same place? */
@@ -278,6 +293,7 @@ static void begin_group(mox_emu *e)
     for (int32_t i = 0; i < e->n_threads; i++) {
         e->threads[i].begun = false;
         e->run.early[i] = e->kernel->early;
+        e->threads[i].n_copies = e->threads[i].n_batches = 0;
         e->threads[i].wait = MOX_EMU_READY;
         e->free_stacks[i] = e->n_threads - 1 - i;
     }

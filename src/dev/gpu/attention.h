@@ -15,7 +15,7 @@
 enum {
     ATTENTION_THREADS = 128, /* and keys of a tile */
     ATTENTION_SUMS = MOX_GPU_ATTENTION_DIM / ATTENTION_THREADS,
-    PIECE_LEAST = 256,       /* keys; a multiple of a tile */
+    PIECE_LEAST = 128,       /* keys; a multiple of a tile */
     APPEND_WAVES = 4,
     Q8_BLOCK = 32,
     Q8_BYTES = 34
@@ -39,8 +39,9 @@ GPU_FN int64_t span_of_row(const GPU_GLOBAL(span) *spans, int64_t row, GPU_PRIVA
 /* Element of the cache where the vector of a position and head begins. */
 GPU_FN int64_t cache_offset(mox_gpu_cache c, const GPU_GLOBAL(i32) *pages, int64_t pos, int64_t head)
 {
-    const int64_t page = gpu_load(pages, pos / c.page_len);
-    return page * c.page_stride + pos % c.page_len * c.token_stride + head * c.head_stride;
+    /* Positions are int32, and dividing them as such takes a fraction of the time. */
+    const int32_t len = (int32_t)c.page_len, i = (int32_t)pos / len;
+    return (int64_t)gpu_load(pages, i) * c.page_stride + ((int32_t)pos - i * len) * c.token_stride + head * c.head_stride;
 }
 
 /* Number i of the vector at an offset. */
@@ -54,6 +55,13 @@ GPU_FN float cache_number(mox_gpu_cache c, int64_t offset, int64_t i)
 }
 
 /* ---- kv_append ---- */
+
+/* Element `at` of a cache of f32 or f16. */
+GPU_FN void store_cached(mox_gpu_cache c, int64_t at, float v)
+{
+    if (c.type == MOX_GPU_F32) gpu_store((GPU_GLOBAL(f32) *)c.data, at, v);
+    else gpu_store((GPU_GLOBAL(u16) *)c.data, at, gpu_f32_to_f16(v));
+}
 
 GPU_FN int32_t q8_code(float v, float scale)
 {
@@ -92,10 +100,7 @@ GPU_KERNEL(kv_append, APPEND_WAVES * GPU_LANES)
             store_q8_block(src + d, p->dim - d, (GPU_GLOBAL(u16) *)(c.data + (at + d / Q8_BLOCK * Q8_BYTES)), lane);
         return;
     }
-    for (int64_t d = lane; d < p->dim; d += GPU_LANES) {
-        if (c.type == MOX_GPU_F32) gpu_store((GPU_GLOBAL(f32) *)c.data, at + d, gpu_load(src, d));
-        else gpu_store((GPU_GLOBAL(u16) *)c.data, at + d, gpu_f32_to_f16(gpu_load(src, d)));
-    }
+    for (int64_t d = lane; d < p->dim; d += GPU_LANES) store_cached(c, at + d, gpu_load(src, d));
 }
 
 /* ---- attention ---- */

@@ -171,7 +171,33 @@ static mox_status check_experts(const mox_expert *e, int64_t n, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, bool come, mox_err *err)
+static void list_mats(const mox_expert *e, int64_t n, mox_gpu_mat *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = mox_gpu_mat_of(&e[i].gate);
+        out[n + i] = mox_gpu_mat_of(&e[i].up);
+        out[2 * n + i] = mox_gpu_mat_of(&e[i].down);
+    }
+}
+
+/* What kernels can read all of them. */
+static void choose_kernels(mox_gpu_experts *x, const mox_gpu_mat *mats)
+{
+    const int64_t n = x->n;
+    x->is_q4 = true;
+    for (int64_t i = 0; i < 3 * n; i++) x->is_q4 = x->is_q4 && mox_gpu_mat_is_q4(&mats[i]);
+    x->is_four = mox_gpu_stack_of(mats, n, &x->gate) && mox_gpu_stack_of(mats + n, n, &x->up) && mox_gpu_stack_of(mats + 2 * n, n, &x->down);
+}
+
+bool mox_dev_gpu_needs_all(const mox_mat *m)
+{
+    const mox_gpu_mat x = mox_gpu_mat_of(m);
+    return mox_gpu_mat_is_four(&x);
+}
+
+static mox_gpu_stack places_of(mox_gpu_mat first, int64_t step) { return (mox_gpu_stack){.first = first, .w_step = step, .scale_step = step}; }
+
+static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, const mox_expert *come, int64_t step, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (n > MOX_GPU_ROUTER_EXPERTS)
@@ -183,25 +209,25 @@ static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert 
     assert(!x->memory && n > 0);
     const int64_t bytes = 3 * n * (int64_t)sizeof(mox_gpu_mat);
     mox_gpu_mat *mats = mox_alloc_array(3 * (size_t)n, sizeof *mats);
-    mox_status status = mats ? gpu_alloc(d, bytes, &x->memory, err) : mox_fail_memory(err, (size_t)bytes, "a table of experts");
+    if (!mats) return mox_fail_memory(err, (size_t)bytes, "a table of experts");
+    const mox_status status = gpu_alloc(d, bytes, &x->memory, err);
     if (status == MOX_OK) {
-        x->is_four = true;
-        for (int64_t i = 0; i < n; i++) {
-            mats[i] = mox_gpu_mat_of(&e[i].gate);
-            mats[n + i] = mox_gpu_mat_of(&e[i].up);
-            mats[2 * n + i] = mox_gpu_mat_of(&e[i].down);
-            for (int64_t m = i; m < 3 * n; m += n) x->is_four = x->is_four && mox_gpu_mat_is_four(&mats[m]);
-        }
-        gpu_upload(d, x->memory, mats, bytes);
         x->n = n;
         x->width = e[0].gate.rows;
         x->dim = e[0].down.rows;
+        list_mats(e, n, mats);
+        choose_kernels(x, mats);
         if (come) {
+            list_mats(come, n, mats);
+            x->gate = places_of(mats[0], step);
+            x->up = places_of(mats[n], step);
+            x->down = places_of(mats[2 * n], step);
+            x->step = step;
             x->come = mats;
-            return MOX_OK;
         }
+        gpu_upload(d, x->memory, mats, bytes);
     }
-    mox_free(mats);
+    if (!x->come) mox_free(mats);
     return status;
 }
 
@@ -275,6 +301,7 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     g->in_step = b->n == b->n_spans && backend->begin_step && g->most.n_pairs == 0;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
+    g->halved_x = NULL;
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;
@@ -328,7 +355,7 @@ static void gpu_close(mox_dev *d)
     mox_free(g);
 }
 
-mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err)
+mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err)
 {
     static const mox_dev_apart apart = {.reserve = gpu_reserve, .memory = gpu_memory, .know = gpu_know, .place_experts = gpu_place_experts,
                                         .begin = gpu_begin,
@@ -342,6 +369,7 @@ mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *er
         return mox_fail_memory(err, sizeof *g, "a GPU device");
     }
     g->backend = backend;
+    g->halves = halves;
     (void)pthread_mutex_init(&g->lock, NULL);
     mox_dev *d = &g->dev;
     d->name = backend->name;

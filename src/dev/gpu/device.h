@@ -19,9 +19,14 @@
 typedef struct mox_gpu_experts {
     void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */
     int64_t n;
-    bool is_four;       /* matvec4.h can read them all */
+    bool is_four;       /* matvec4.h can read them all, as ... */
+    mox_gpu_stack gate, up, down;
+    bool is_q4;         /* matmul.h's kernels of that name can */
     int64_t width, dim; /* of gate and up, and of down: their rows */
-    mox_gpu_mat *come;  /* as in memory, but of the host: they come from a source; NULL: they stay */
+    /* They come from a source: the same as in memory, but of the host; the stacks are those of the places
+     * that they come to, `step` bytes apart.  NULL: they stay. */
+    mox_gpu_mat *come;
+    int64_t step;
 } mox_gpu_experts;
 
 /* Numbers of the host with their copy. */
@@ -37,7 +42,11 @@ typedef struct mox_dev_gpu {
     mox_dev dev; /* first: a mox_dev of this device is one of these */
     mox_gpu_backend *backend;
     pthread_mutex_t lock;
+    bool halves;  /* products and attention of many tokens may take operands in f16 */
     bool in_step; /* between begin_step and end_step of the backend */
+    const float *halved_x; /* what the scratch at halved_at holds in f16; NULL: another operation came since */
+    const void *halved_at;
+    int64_t halved_n, halved_cols, halved_stride;
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
     mox_gpu_experts *layers;
@@ -62,6 +71,7 @@ static inline void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, 
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (x == 0 || y == 0 || z == 0) return;
+    g->halved_x = NULL;
     (void)pthread_mutex_lock(&g->lock);
     g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
     (void)pthread_mutex_unlock(&g->lock);
@@ -91,9 +101,33 @@ mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float
 mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
 
-/* Experts that come from a source.  acquire asks for those that a batch was routed to; each computes
- * them in groups as they arrive, by a function that takes the ids of a group and -1 for all others; all
- * waits until they are there.  The last two write the layer's table, and release what was acquired. */
+static inline int64_t mox_gpu_shared_mode(mox_shared_mode mode)
+{
+    if (mode == MOX_SHARED_GATED) return MOX_GPU_SHARED_GATED;
+    return mode == MOX_SHARED_UNSCALED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_NONE;
+}
+
+/* ---- slots_tiles.c: products of many tokens, operands in f16 ---- */
+
+/* More tokens than this make less work there, if they have so many columns at least: shorter sums end
+ * before what is brought ahead is of use. */
+enum { MOX_GPU_MANY = 16, MOX_GPU_MANY_COLS = 256 };
+
+/* Do n tokens of so many columns go there? */
+static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n, int64_t cols)
+{
+    return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_MANY && cols >= MOX_GPU_MANY_COLS;
+}
+void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a);
+void mox_gpu_tile_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a);
+/* False when the scratch of a is too small. */
+bool mox_gpu_tile_experts(mox_dev *d, const mox_moe_ffn_args *a);
+
+/* ---- slots_experts.c: experts that come from a source ---- */
+
+/* acquire asks for those that a batch was routed to; each computes them in groups as they arrive, by a
+ * function that takes the ids of a group and -1 for all others; all waits until they are there, and leaves
+ * the numbers of their places (mox_gpu_experts) instead of ids in a->batch_pairs.  The last two release what was acquired. */
 typedef void mox_gpu_group_fn(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids);
 mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, mox_gpu_group_fn *compute, mox_err *err);
@@ -106,6 +140,6 @@ void mox_gpu_fill_deltanet(mox_dev_ops *ops);
 void mox_gpu_fill_rows(mox_dev_ops *ops);
 
 /* The device over a backend, which it takes over, also on failure. */
-mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, mox_err *err);
+mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err);
 
 #endif

@@ -13,11 +13,13 @@
  *   GPU_KERNEL(name, threads) {}   body of a kernel; p points to its parameters, a mox_gpu_name
  *   GPU_KERNEL_EARLY(name, threads) {}   the same, but may begin before the launch in front of it has
  *                                  ended; gpu_previous() waits for that, and R7 says what may be done before
+ *   GPU_KERNEL_DENSE(name, threads, groups) {}, GPU_KERNEL_EARLY_DENSE   the same, with so few registers that
+ *                                  so many groups are on a processor of the GPU at once
  *   GPU_FN type name(...)          a function that kernels call
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is
  *
- *   GPU_GLOBAL(t) *p               memory of the device; t is f32 i32 u32 u16 u8 i64 or GPU_TYPE's
+ *   GPU_GLOBAL(t) *p               memory of the device; t is f32 i32 u32 u16 u8 i64 u64 or GPU_TYPE's
  *   GPU_SHARED(t) *p               memory of the group
  *   GPU_PRIVATE(t) *p              a variable of the thread
  *   GPU_CONSTANT(type) *p          parameters
@@ -28,9 +30,9 @@
  *   gpu_bytes_u8 _u16 _u32(p, at)  reads at byte `at` of a const GPU_GLOBAL(u8) *, whatever the
  *                                  alignment: weights.  Memory that no kernel writes while this one runs
  *
- *   gpu_bytes_u64(p, at)           the same at a multiple of 8, and gpu_bytes_wide(p, at, &v) at one of 16:
- *                                  weights that a launch reads once.  v is a mox_gpu_wide, u32 w[4];
- *                                  as an element it is a `wide`
+ *   gpu_bytes_u64(p, at)           the same at a multiple of 8, and gpu_bytes_quad(p, at, &v) at one of 16:
+ *                                  weights that a launch reads once.  v is a gpu_quad, u32 w[4];
+ *                                  as an element it is a `quad`
  *
  *   gpu_barrier()                  orders shared memory: what threads of the group stored before it,
  *                                  all of them see after it
@@ -47,8 +49,38 @@
  *                                  a2 = A[g, 2t + 8..], a3 = A[g + 8, 2t + 8..]; b0 = B[2t.., g],
  *                                  b1 = B[2t + 8.., g]; c[0..1] = C[g, 2t..], c[2..3] = C[g + 8, 2t..]
  *
+ * Tiles: 16 x 16 numbers held by a wave, and their product, f16 x f16 + f32.  Each word is for
+ * the whole wave (R1); row, col and width are the same in all lanes, and lane is the thread's.
+ *   gpu_tile_a, gpu_tile_b         operands, f16; gpu_tile_c: sums, f32.  Variables of a thread
+ *   gpu_tile_at(row, col, width)   where a number of a matrix with rows of `width` numbers is in its
+ *                                  GPU_SHARED(u16) array: int32; width is 32, 64, 128 or 256.  Eight
+ *                                  numbers from a multiple of eight are neighbours, so a quad; else
+ *                                  the order is the target's
+ *   gpu_tile_load_a(p, row, col, width, lane)          A[i, k] = matrix[row + i, col + k]
+ *   gpu_tile_load_b(p, row, col, width, lane)          B[k, j] = matrix[row + j, col + k]
+ *   gpu_tile_load_b_across(p, row, col, width, lane)   B[k, j] = matrix[row + k, col + j]
+ *   gpu_tile_mma(&c, a, b)         C += A B; sums are f32 in an order that is the target's
+ *   gpu_tile_zero()                a C; gpu_tile_a_of(c) is C rounded to f16, as an A
+ *   gpu_tile_get(c, i) gpu_tile_set(&c, i, v)          one of the eight numbers of C that a lane has
+ *   gpu_tile_row(lane, i) gpu_tile_col(lane, i)        where it is in C.  2 i and 2 i + 1 are neighbours
+ *                                  in a row; (i & 2) == 0 for one row, != 0 for the other, eight below;
+ *                                  (i & 4) != 0 is eight columns to the right.  So a lane has the
+ *                                  columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 for some q < 4
+ *   gpu_tile_row_sum(v, lane) gpu_tile_row_max(v, lane)   over the four lanes that have numbers of
+ *                                  the same rows
+ *   gpu_quad                       16 bytes, w[4]: gpu_load_quad(p, i), gpu_store_quad(p, i, q) at element
+ *                                  i of any p, at a multiple of 16; gpu_is_aligned(p, n) asks
+ *   gpu_fma_f16x2(a, b, c)         a b + c of pairs, rounded once
+ *   gpu_tile_a_set(&a, i, pair)    the numbers 2 i and 2 i + 1 that a lane has of A, where C has them; i < 4
+ *   gpu_copy_quad(to, i, from, j, there)   begins to copy a quad of global u16 to shared memory, or
+ *                                  zeros where it is not there.  gpu_copy_commit() ends a batch;
+ *                                  gpu_copy_wait(n), n a constant, waits for all but the last n
+ *                                  batches of this thread.  Other threads see them after a barrier
+ *
+ *   gpu_exp2(v)                    to 2^-21 or so; may be 0 below 2^-126
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
+ *   gpu_pack_f16(low, high)        two f16, rounded, in a u32: a pair; which NaN a NaN becomes is the target's
  *
  * Rules
  *   R1  barriers and lane operations are reached by all threads of the group (of the wave), or by
@@ -84,9 +116,18 @@ GPU_TYPE(u32, uint32_t);
 GPU_TYPE(u16, uint16_t);
 GPU_TYPE(u8, uint8_t);
 GPU_TYPE(i64, int64_t);
-typedef struct mox_gpu_wide {
+GPU_TYPE(u64, uint64_t);
+typedef struct mox_gpu_quad {
     GPU_ALIGNED(16) uint32_t w[4];
-} mox_gpu_wide;
-GPU_TYPE(wide, mox_gpu_wide);
+} mox_gpu_quad;
+GPU_TYPE(quad, mox_gpu_quad);
+
+#if defined(__METAL_VERSION__)
+#include "dev/gpu/tile_metal.h"
+#elif defined(__CUDACC__)
+#include "dev/gpu/tile_cuda.h"
+#elif defined(MOX_GPU_EMU)
+#include "dev/gpu/tile_emu.h"
+#endif
 
 #endif

@@ -18,36 +18,43 @@
 #ifndef MOX_DEV_GPU_MATVEC4_H
 #define MOX_DEV_GPU_MATVEC4_H
 
+#include "dev/gpu/moe.h"
 #include "dev/gpu/number.h"
 
-enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_WIDES = 64,
-       FOUR_DOWN_WAVES = 4, FOUR_DOWN_THREADS = FOUR_DOWN_WAVES * GPU_LANES };
+enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_QUADS = 65,
+       FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
-    mox_gpu_wide w[2][2];
+    gpu_quad w[2][2];
     uint64_t scales[2], biases[2];
 } four_tile;
 GPU_TYPE(four_tile, four_tile);
+
+/* An expert of a stack. */
+GPU_FN mox_gpu_mat four_expert(mox_gpu_stack s, int64_t expert)
+{
+    mox_gpu_mat m = s.first;
+    m.w += expert * s.w_step;
+    m.scales += expert * s.scale_step;
+    m.biases += expert * s.scale_step;
+    return m;
+}
 
 /* Rows beyond the end are read as the last one. */
 GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, GPU_PRIVATE(four_tile) *t)
 {
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        const int64_t r = least(row + lane / 4 + 8 * h, m.rows - 1);
-        const int64_t at = r * m.row_bytes + chunk * (FOUR_CHUNK / 2) + lane % 4 * 16;
-        const int64_t scale_at = 2 * (r * m.scale_cols + chunk * FOUR_GROUPS);
-        gpu_bytes_wide(m.w, at, &t->w[h][0]);
-        gpu_bytes_wide(m.w, at + 64, &t->w[h][1]);
+        /* Rows and bytes of a row are int32: their product is one instruction. */
+        const int32_t beyond = (int32_t)row + lane / 4 + 8 * h, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
+        const int64_t at = (int64_t)r * (int32_t)m.row_bytes + ((int32_t)chunk * (FOUR_CHUNK / 2) + lane % 4 * 16);
+        const int64_t scale_at = (int64_t)r * (2 * (int32_t)m.scale_cols) + (int32_t)chunk * (2 * FOUR_GROUPS);
+        gpu_bytes_quad(m.w, at, &t->w[h][0]);
+        gpu_bytes_quad(m.w, at + 64, &t->w[h][1]);
         t->scales[h] = gpu_bytes_u64(m.scales, scale_at);
         t->biases[h] = gpu_bytes_u64(m.biases, scale_at);
     }
-}
-
-GPU_FN uint32_t four_pair(float low, float high)
-{
-    return gpu_f32_to_f16(low) | (uint32_t)gpu_f32_to_f16(high) << 16;
 }
 
 /* What a wave knows of its chunk of x beside the planes. */
@@ -56,14 +63,15 @@ typedef struct four_x {
     float sum;    /* of the group that lane / 8 is in */
 } four_x;
 
-/* Splits 256 numbers into planes [2][32]: a lane takes the eight of one word of codes, whose pairs
+/* Splits 256 numbers into planes [2][32], with a zero behind them: a lane takes the eight of one word of codes, whose pairs
  * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
-GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int32_t lane)
+GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
 {
+    const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
     float v[8], largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
-        v[i] = gpu_load(x, lane * 8 + i);
+        v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
         largest = gpu_max(largest, gpu_abs(v[i]));
         sum += v[i];
     }
@@ -72,15 +80,17 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
     /* The largest becomes 2^14 and more; below 2^-112 f16 does without the rest. */
     const uint32_t bits = gpu_f32_bits(gpu_lane_max(largest)) >> 23, exponent = bits < 15u ? 15u : bits;
     const float up = gpu_bits_f32((268u - exponent) << 23);
-    mox_gpu_wide high, low;
+    gpu_quad high, low;
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
         const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
-        high.w[i] = four_pair(a, b);
-        low.w[i] = four_pair(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
+        high.w[i] = gpu_pack_f16(a, b);
+        low.w[i] = gpu_pack_f16(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
     }
     gpu_store(planes, lane, high);
     gpu_store(planes, 32 + lane, low);
+    gpu_quad zero = {{0u, 0u, 0u, 0u}};
+    if (lane == 0) gpu_store(planes, FOUR_ZERO, zero);
     four_x result;
     result.factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
     result.sum = sum;
@@ -90,7 +100,7 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(wide) *planes, int
 GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_t)(four >> (16 * i)) & 0xFFFFu); }
 
 /* y[0..1]: rows g and g + 8 of this wave's chunk, in the lanes of t = 0 (and 2). */
-GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
+GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(quad) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
 {
     const int32_t g = lane / 4, t = lane % 4, half = t / 2;
     const bool mine = g / 4 == half && g % 4 < 2;
@@ -104,9 +114,7 @@ GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(wide) *plan
         for (int32_t k = 0; k < 4; k++) even[k] = odd[k] = 0.0f;
         GPU_UNROLL
         for (int32_t j = 0; j < 4; j++) {
-            mox_gpu_wide b = gpu_load(planes, g % 2 * 32 + i * 16 + t * 4 + j);
-            GPU_UNROLL
-            for (int32_t k = 0; k < 4; k++) b.w[k] = mine ? b.w[k] : 0u;
+            const gpu_quad b = gpu_load(planes, mine ? g % 2 * 32 + i * 16 + t * 4 + j : FOUR_ZERO);
             const uint32_t w0 = tile->w[0][i].w[j], w1 = tile->w[1][i].w[j], v0 = w0 >> 8, v1 = w1 >> 8;
             gpu_mma(even, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b.w[0], b.w[1]);
             gpu_mma(odd, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b.w[2], b.w[3]);
@@ -141,45 +149,127 @@ GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t first, int32_t n, in
     return sum;
 }
 
-GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
+GPU_FN void four_finish(mox_gpu_mat w, mox_gpu_vec bias, GPU_GLOBAL(f32) *y, int64_t row, const GPU_SHARED(f32) *sums, int32_t i)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
-    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
-    four_tile tile;
-    four_load(p->w, p->first_row + row, least(wave, n_chunks - 1), lane, &tile);
-    gpu_previous();
-    float sum[2], y[2];
+    if (row + i >= w.rows) return;
+    const float b = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row + i);
+    gpu_store(y, row + i, four_join(sums, 0, FOUR_WAVES, i) + b);
+}
+
+/* y[row .. row + 16) of W x + bias, by a whole group.  Each wave takes up to `held` chunks at a time (a constant, at
+ * most FOUR_HELD), all of which are asked for before the first is used: more of them where there are few groups, fewer
+ * where registers are what keeps groups apart. */
+GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row, int32_t held,
+                         GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t thread)
+{
+    const int32_t lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int64_t n_chunks = w.cols / FOUR_CHUNK;
+    four_tile tile[FOUR_HELD];
+    float sum[2], part[2];
     sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int64_t chunk = first + wave, next = chunk + FOUR_WAVES;
-        const bool there = chunk < n_chunks; /* the same in a wave */
-        four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
-        gpu_barrier();
-        if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
-            sum[0] += y[0];
-            sum[1] += y[1];
+    for (int64_t first = 0; first < n_chunks; first += held * FOUR_WAVES) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) /* what is not there is never used */
+            if (i < held && first + i * FOUR_WAVES < n_chunks)
+                four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
+        if (first == 0) gpu_previous();
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) {
+            const int64_t chunk = first + i * FOUR_WAVES + wave;
+            const bool there = chunk < n_chunks; /* the same in a wave */
+            four_x of_x = {0.0f, 0.0f};
+            if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
+            if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_QUADS, lane);
+            gpu_barrier();
+            if (there) {
+                four_dots(&tile[i], planes + wave * FOUR_QUADS, of_x, lane, part);
+                sum[0] += part[0];
+                sum[1] += part[1];
+            }
+            gpu_barrier();
         }
-        gpu_barrier();
-        if (next < n_chunks) four_load(p->w, p->first_row + row, next, lane, &tile);
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= p->rows) return;
-    const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, row + thread);
-    gpu_store(p->y, t * p->y_stride + row + thread, four_join(sums, 0, FOUR_WAVES, thread) + bias);
+    if (thread < 16) four_finish(w, bias, y, row, sums, thread);
 }
 
-GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
+GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_WAVES * FOUR_WIDES);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
+    const int64_t t = gpu_group_y();
+    four_product(p->w, p->bias, p->x + t * p->x_stride, p->y + t * p->y_stride, gpu_group_x() * 16, FOUR_HELD, planes, sums,
+                 gpu_thread());
+}
+
+/* Many rows: a wave splits its chunk of x once for two tiles of rows. */
+GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
+{
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_TILES * FOUR_WAVES * 16);
+    const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
+    const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
+    four_tile tile[FOUR_TILES];
+    float sum[2 * FOUR_TILES], part[2];
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2 * FOUR_TILES; i++) sum[i] = 0.0f;
+    for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
+        const int64_t chunk = first + wave;
+        const bool there = chunk < n_chunks; /* the same in a wave */
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_TILES; i++) four_load(p->w, row + 16 * i, least(chunk, n_chunks - 1), lane, &tile[i]);
+        if (first == 0) gpu_previous();
+        four_x x = {0.0f, 0.0f};
+        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
+        gpu_barrier();
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_TILES; i++) {
+            if (!there) continue;
+            four_dots(&tile[i], planes + wave * FOUR_QUADS, x, lane, part);
+            sum[2 * i] += part[0];
+            sum[2 * i + 1] += part[1];
+        }
+        gpu_barrier();
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < FOUR_TILES; i++) four_leave(sum + 2 * i, sums + i * FOUR_WAVES * 16, wave, lane);
+    gpu_barrier();
+    if (thread < FOUR_TILES * 16)
+        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + thread / 16 * 16, sums + thread / 16 * FOUR_WAVES * 16,
+                    thread % 16);
+}
+
+GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
+{
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
+    const int64_t x = gpu_group_x(), t = gpu_group_y(), second = (p->w0.rows + 15) / 16, third = second + (p->w1.rows + 15) / 16;
+    mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
+    mox_gpu_vec bias = p->bias0;
+    GPU_GLOBAL(f32) *y = p->y0;
+    int64_t first = 0;
+    if (x >= third) {
+        w = p->w2;
+        bias = p->bias2;
+        y = p->y2;
+        first = third;
+    } else if (x >= second) {
+        w = p->w1;
+        bias = p->bias1;
+        y = p->y1;
+        first = second;
+    }
+    four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, 1, planes, sums, gpu_thread());
+}
+
+GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
+{
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
     const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
-    const mox_gpu_mat gate = gpu_load(p->gate, expert), up = gpu_load(p->up, expert);
+    const mox_gpu_mat gate = four_expert(p->gate, expert), up = four_expert(p->up, expert);
     const int64_t n_chunks = gate.cols / FOUR_CHUNK;
     float sum_gate[2], sum_up[2], y[2];
     GPU_UNROLL
@@ -192,14 +282,14 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
         if (there) {
             four_load(gate, row, chunk, lane, &tile_gate);
             four_load(up, row, chunk, lane, &tile_up);
-            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
+            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         }
         gpu_barrier();
         if (there) {
-            four_dots(&tile_gate, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile_gate, planes + wave * FOUR_QUADS, x, lane, y);
             sum_gate[0] += y[0];
             sum_gate[1] += y[1];
-            four_dots(&tile_up, planes + wave * FOUR_WIDES, x, lane, y);
+            four_dots(&tile_up, planes + wave * FOUR_QUADS, x, lane, y);
             sum_up[0] += y[0];
             sum_up[1] += y[1];
         }
@@ -213,38 +303,51 @@ GPU_KERNEL(moe4_gate_up, FOUR_THREADS)
     gpu_store(p->y, pair * gate.rows + row + thread, value);
 }
 
-GPU_KERNEL_EARLY(moe4_down, FOUR_DOWN_THREADS)
+/* Adds what experts make of a token's rows.  Their chunks, of all experts one after the other, are dealt out to the
+ * waves, so that a wave's sum has parts of several experts, each with its weight. */
+GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
 {
-    GPU_SHARED_ARRAY(wide, planes, FOUR_DOWN_WAVES * FOUR_WIDES);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_DOWN_WAVES * 16);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_COMBINE_WAVES * FOUR_QUADS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
     const int32_t thread = gpu_thread(), lane = thread % GPU_LANES, wave = thread / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, pair = gpu_group_y();
-    /* The launch in front made x; what chose the experts is older. */
-    const mox_gpu_mat down = gpu_load(p->down, gpu_load(p->ids, pair));
-    const int64_t n_chunks = down.cols / FOUR_CHUNK;
-    four_tile tile;
-    four_load(down, row, least(wave, n_chunks - 1), lane, &tile);
-    gpu_previous();
-    float sum[2], y[2];
+    const int64_t row = gpu_group_x() * 16, t = gpu_group_y();
+    const int64_t per = p->width / FOUR_CHUNK, n_jobs = p->k * per; /* fewer than 2^31 */
+    four_tile tile[FOUR_HELD];
+    float weight[FOUR_HELD], sum[2], part[2];
     sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_DOWN_WAVES) {
-        const int64_t chunk = first + wave, next = chunk + FOUR_DOWN_WAVES;
-        const bool there = chunk < n_chunks; /* the same in a wave */
-        four_x x = {0.0f, 0.0f};
-        if (there) x = four_split(p->x + (pair * down.cols + chunk * FOUR_CHUNK), planes + wave * FOUR_WIDES, lane);
-        gpu_barrier();
-        if (there) {
-            four_dots(&tile, planes + wave * FOUR_WIDES, x, lane, y);
-            sum[0] += y[0];
-            sum[1] += y[1];
+    for (int64_t first = 0; first < n_jobs; first += FOUR_HELD * FOUR_COMBINE_WAVES) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) { /* the launch in front made x; what chose the experts is older */
+            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1);
+            const int64_t chosen = (int32_t)job / (int32_t)per, slot = t * p->k + chosen;
+            weight[i] = gpu_load(p->w, slot);
+            if (first + i * FOUR_COMBINE_WAVES < n_jobs)
+                four_load(four_expert(p->down, gpu_load(p->ids, slot)), row, job - chosen * per, lane, &tile[i]);
         }
-        gpu_barrier();
-        if (next < n_chunks) four_load(down, row, next, lane, &tile);
+        if (first == 0) gpu_previous();
+        GPU_UNROLL
+        for (int32_t i = 0; i < FOUR_HELD; i++) {
+            const int64_t job = first + i * FOUR_COMBINE_WAVES + wave;
+            const bool there = job < n_jobs; /* the same in a wave */
+            four_x x = {0.0f, 0.0f};
+            if (first + i * FOUR_COMBINE_WAVES >= n_jobs) continue; /* the whole group */
+            if (there) x = four_split(p->x + (t * p->k * p->width + job * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
+            gpu_barrier();
+            if (there) {
+                four_dots(&tile[i], planes + wave * FOUR_QUADS, x, lane, part);
+                sum[0] += weight[i] * part[0];
+                sum[1] += weight[i] * part[1];
+            }
+            gpu_barrier();
+        }
     }
     four_leave(sum, sums, wave, lane);
     gpu_barrier();
-    if (thread >= 16 || row + thread >= down.rows) return;
-    gpu_store(p->y, pair * down.rows + row + thread, four_join(sums, 0, FOUR_DOWN_WAVES, thread));
+    const int64_t at = t * p->dim + row + thread;
+    if (thread >= 16 || row + thread >= p->dim) return;
+    float out = gpu_load(p->h, at) + four_join(sums, 0, FOUR_COMBINE_WAVES, thread);
+    out += shared_part(p->mode, p->shared, at, p->gate, t * p->gate_stride);
+    gpu_store(p->out, at, out);
 }
 
 #endif

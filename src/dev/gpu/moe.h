@@ -37,16 +37,21 @@ GPU_KERNEL(moe_bucket, BUCKET_THREADS)
     }
 }
 
+/* What the expert that all tokens share adds to element `at`. */
+GPU_FN float shared_part(int64_t mode, const GPU_GLOBAL(f32) *shared, int64_t at, const GPU_GLOBAL(f32) *gate, int64_t gate_at)
+{
+    if (mode == MOX_GPU_SHARED_UNSCALED) return gpu_load(shared, at);
+    if (mode == MOX_GPU_SHARED_GATED) return sigmoid(gpu_load(gate, gate_at)) * gpu_load(shared, at);
+    return 0.0f;
+}
+
 GPU_KERNEL(moe_combine, 256)
 {
     const int64_t i = gpu_group_x() * 256 + gpu_thread(), t = gpu_group_y(), at = t * p->dim + i;
     if (i >= p->dim) return;
     float sum = 0.0f;
     for (int64_t s = 0; s < p->k; s++) sum += gpu_load(p->w, t * p->k + s) * gpu_load(p->experts, (t * p->k + s) * p->dim + i);
-    float out = gpu_load(p->h, at) + sum;
-    if (p->mode == MOX_GPU_SHARED_UNSCALED) out += gpu_load(p->shared, at);
-    if (p->mode == MOX_GPU_SHARED_GATED) out += sigmoid(gpu_load(p->gate, t * p->gate_stride)) * gpu_load(p->shared, at);
-    gpu_store(p->out, at, out);
+    gpu_store(p->out, at, gpu_load(p->h, at) + sum + shared_part(p->mode, p->shared, at, p->gate, t * p->gate_stride));
 }
 
 #endif

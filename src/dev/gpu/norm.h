@@ -8,7 +8,7 @@
 #include "dev/gpu/group.h"
 #include "dev/gpu/number.h"
 
-enum { NORM_THREADS = 256 };
+enum { NORM_THREADS = 256, NORM_KEPT = GAINS_MOST };
 
 /* Sum of squares of x[from], x[from + step] ... of a row. */
 GPU_FN float squares(const GPU_GLOBAL(f32) *x, int64_t dim, int64_t from, int64_t step)
@@ -23,17 +23,39 @@ GPU_FN float squares(const GPU_GLOBAL(f32) *x, int64_t dim, int64_t from, int64_
 
 GPU_FN float inverse_rms(float sum, int64_t dim, float eps) { return 1.0f / gpu_sqrt(sum / (float)dim + eps); }
 
-GPU_KERNEL(rms_norm, 256)
+/* Numbers of a row that a thread keeps, so that one wait is enough for all of them; what a longer
+ * row has beyond is read twice. */
+GPU_FN int64_t kept_at(int32_t j, int32_t thread) { return (int64_t)j * NORM_THREADS + thread; }
+
+/* Stores the row: v are the numbers kept, x has the rest. */
+GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_PRIVATE(f32) *gain, const GPU_GLOBAL(f32) *x,
+                         GPU_GLOBAL(f32) *out, int64_t dim, float factor, mox_gpu_vec weight, float offset, int32_t thread)
+{
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) {
+        const int64_t i = kept_at(j, thread);
+        if (i < dim) gpu_store(out, i, v[j] * factor * gain[j]);
+    }
+    for (int64_t i = kept_at(NORM_KEPT, thread); i < dim; i += NORM_THREADS)
+        gpu_store(out, i, gpu_load(x, i) * factor * gain_at(weight, offset, i));
+}
+
+GPU_KERNEL_EARLY(rms_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t h = gpu_group_x(), t = gpu_group_y();
     const int32_t thread = gpu_thread();
     const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
-    GPU_GLOBAL(f32) *out = p->out + (t * p->out_stride + h * p->out_head_stride);
-    const float sum = group_sum(squares(x, p->dim, thread, NORM_THREADS), scratch, thread, NORM_THREADS);
-    const float factor = inverse_rms(sum, p->dim, p->eps);
-    for (int64_t i = thread; i < p->dim; i += NORM_THREADS)
-        gpu_store(out, i, gpu_load(x, i) * factor * gain_at(p->weight, p->offset, i));
+    float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
+    load_gains(p->weight, p->offset, thread, NORM_THREADS, p->dim, gain);
+    gpu_previous(); /* gains do not wait for it */
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) v[j] = kept_at(j, thread) < p->dim ? gpu_load(x, kept_at(j, thread)) : 0.0f;
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) sum += v[j] * v[j];
+    sum += squares(x, p->dim, kept_at(NORM_KEPT, thread), NORM_THREADS);
+    const float factor = inverse_rms(group_sum(sum, scratch, thread, NORM_THREADS), p->dim, p->eps);
+    store_normed(v, gain, x, p->out + (t * p->out_stride + h * p->out_head_stride), p->dim, factor, p->weight, p->offset, thread);
 }
 
 GPU_KERNEL(rms_norm_heads, 256)
@@ -48,20 +70,31 @@ GPU_KERNEL(rms_norm_heads, 256)
         gpu_store(out, i, gpu_load(x, i) * factor * gain_at(p->weight, p->offset, i));
 }
 
-GPU_KERNEL(residual_norm, 256)
+GPU_KERNEL_EARLY(residual_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t first = gpu_group_x() * p->dim;
     const int32_t thread = gpu_thread();
-    float sum = 0.0f;
-    for (int64_t i = thread; i < p->dim; i += NORM_THREADS) {
-        const float v = gpu_load(p->a, first + i) + gpu_load(p->b, first + i);
-        gpu_store(p->res, first + i, v);
-        sum += v * v;
+    float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
+    load_gains(p->weight, p->offset, thread, NORM_THREADS, p->dim, gain);
+    gpu_previous(); /* gains do not wait for it */
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) {
+        const int64_t i = kept_at(j, thread);
+        v[j] = i < p->dim ? gpu_load(p->a, first + i) + gpu_load(p->b, first + i) : 0.0f;
+    }
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) {
+        if (kept_at(j, thread) < p->dim) gpu_store(p->res, first + kept_at(j, thread), v[j]);
+        sum += v[j] * v[j];
+    }
+    for (int64_t i = kept_at(NORM_KEPT, thread); i < p->dim; i += NORM_THREADS) {
+        const float beyond = gpu_load(p->a, first + i) + gpu_load(p->b, first + i);
+        gpu_store(p->res, first + i, beyond);
+        sum += beyond * beyond;
     }
     const float factor = inverse_rms(group_sum(sum, scratch, thread, NORM_THREADS), p->dim, p->eps);
-    for (int64_t i = thread; i < p->dim; i += NORM_THREADS)
-        gpu_store(p->norm, first + i, gpu_load(p->res, first + i) * factor * gain_at(p->weight, p->offset, i));
+    store_normed(v, gain, p->res + first, p->norm + first, p->dim, factor, p->weight, p->offset, thread);
 }
 
 GPU_KERNEL(gated_rms_norm, 256)

@@ -44,6 +44,34 @@ GPU_FN float gain_at(mox_gpu_vec weight, float offset, int64_t i)
     return stored_number(weight.data, (int32_t)weight.type, i) + offset;
 }
 
+/* Gains first, first + step ... of n elements, at most 8 of them: gain[j] for those that are there.  The type is looked
+ * at once, as no load may wait for a branch that another one waits for. */
+enum { GAINS_MOST = 8 };
+GPU_FN void load_gains(mox_gpu_vec weight, float offset, int64_t first, int64_t step, int64_t n, GPU_PRIVATE(f32) *gain)
+{
+    uint32_t bits[GAINS_MOST];
+    GPU_UNROLL
+    for (int32_t j = 0; j < GAINS_MOST; j++) {
+        bits[j] = 0u;
+        gain[j] = 1.0f;
+    }
+    if (weight.type == MOX_GPU_NONE) return;
+    if (weight.type == MOX_GPU_F32) {
+        GPU_UNROLL
+        for (int32_t j = 0; j < GAINS_MOST; j++)
+            if (first + j * step < n) bits[j] = gpu_bytes_u32(weight.data, 4 * (first + j * step));
+    } else {
+        GPU_UNROLL
+        for (int32_t j = 0; j < GAINS_MOST; j++)
+            if (first + j * step < n) bits[j] = gpu_bytes_u16(weight.data, 2 * (first + j * step));
+    }
+    GPU_UNROLL
+    for (int32_t j = 0; j < GAINS_MOST; j++) {
+        const float half_bits = weight.type == MOX_GPU_BF16 ? bf16_to_f32(bits[j]) : gpu_f16_to_f32(bits[j] & 0xFFFFu);
+        gain[j] = (weight.type == MOX_GPU_F32 ? gpu_bits_f32(bits[j]) : half_bits) + offset;
+    }
+}
+
 /* ---- functions ---- */
 
 /* Near 1 the difference to 1 is what is computed, so that even the last bit is right there:

@@ -14,11 +14,18 @@
 #define MOX_GPU_KERNELS(X)                                                                      \
     X(add, 256) X(copy, 256) X(sigmoid_gate, 256)                                               \
     X(rms_norm, 256) X(rms_norm_heads, 256) X(residual_norm, 256) X(gated_rms_norm, 256)        \
-    X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)   \
+    X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)    \
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
-    X(gdn_recurrent, 128) X(router_topk, 32) X(router_sigmoid, 32) X(moe_bucket, 256)           \
-    X(moe_combine, 256) X(matvec4, 256) X(moe4_gate_up, 256) X(moe4_down, 128)
+    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 32) X(moe_bucket, 256)          \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256)              \
+    X(moe4_gate_up, 256) X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256)       \
+    X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
+    X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
+    X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
+    X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
+    X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_split_128, 128)         \
+    X(attention_split_256, 128) X(attention_join, 128)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -55,6 +62,12 @@ typedef struct mox_gpu_mat {
     int32_t block_rows, block_cols;
 } mox_gpu_mat;
 GPU_TYPE(mat, mox_gpu_mat);
+
+/* Affine matrices of one shape, so many bytes apart; which one is asked for costs no load. */
+typedef struct mox_gpu_stack {
+    mox_gpu_mat first;
+    int64_t w_step, scale_step; /* of scales and of biases */
+} mox_gpu_stack;
 
 /* A vector of a file, at any byte address. */
 typedef struct mox_gpu_vec {
@@ -191,30 +204,60 @@ typedef struct mox_gpu_experts_gate_up {
 } mox_gpu_experts_gate_up;
 typedef mox_gpu_experts_gate_up mox_gpu_experts_down; /* down is in gate; up is not read */
 
-/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens ---- */
+/* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens; x at multiples of 16 bytes ---- */
 
-/* mox_gpu_matvec with heads = 1.  Grid (ceil(rows / 16), n). */
+/* mox_gpu_matvec of all rows, with heads = 1.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / 32), n). */
 typedef mox_gpu_matvec mox_gpu_matvec4;
+typedef mox_gpu_matvec mox_gpu_matvec4_tall;
+
+/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]: queries, keys and values.
+ * Grid (the sum of ceil(rows / 16), n). */
+typedef struct mox_gpu_matvec4_three {
+    mox_gpu_mat w0, w1, w2;
+    mox_gpu_vec bias0, bias1, bias2;
+    GPU_GLOBAL(f32) *y0;
+    GPU_GLOBAL(f32) *y1;
+    GPU_GLOBAL(f32) *y2;
+    const GPU_GLOBAL(f32) *x;
+    int64_t x_stride;
+} mox_gpu_matvec4_three;
 
 /* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s]; y is [n, k, rows of gate].
  * Grid (ceil(rows / 16), n * k). */
 typedef struct mox_gpu_moe4_gate_up {
-    const GPU_GLOBAL(mat) *gate; /* by expert */
-    const GPU_GLOBAL(mat) *up;
+    mox_gpu_stack gate, up;
     const GPU_GLOBAL(i32) *ids; /* [n, k] */
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(f32) *y;
     int64_t k, x_stride;
 } mox_gpu_moe4_gate_up;
 
-/* y[t, s, :] = down x[t, s, :] of expert ids[t, s], which were made before the launch in front.
- * Grid (ceil(rows / 16), n * k). */
-typedef struct mox_gpu_moe4_down {
-    const GPU_GLOBAL(mat) *down; /* by expert */
+/* out[t] = (h[t] + sum_s w[t, s] (down x[t, s, :])) + shared part, of experts ids[t, s]; out may be h.  ids and w
+ * were made before the launch in front.  Grid (ceil(dim / 16), n). */
+typedef struct mox_gpu_moe4_combine {
+    mox_gpu_stack down; /* of [dim, width] */
     const GPU_GLOBAL(i32) *ids;
-    const GPU_GLOBAL(f32) *x; /* [n, k, columns of down] */
-    GPU_GLOBAL(f32) *y;       /* [n, k, rows of down] */
-} mox_gpu_moe4_down;
+    const GPU_GLOBAL(f32) *w;
+    const GPU_GLOBAL(f32) *x; /* [n, k, width] */
+    const GPU_GLOBAL(f32) *h; /* [n, dim] */
+    const GPU_GLOBAL(f32) *shared;
+    const GPU_GLOBAL(f32) *gate;
+    GPU_GLOBAL(f32) *out;
+    int64_t k, dim, width, gate_stride, mode; /* MOX_GPU_SHARED_ */
+} mox_gpu_moe4_combine;
+
+/* ---- matvec_row.h ---- */
+
+/* mox_gpu_matvec of all rows, with heads = 1, of what fill.h's mox_gpu_mat_is_rowwise says yes to; x
+ * at a multiple of 16 bytes, x_stride of 4.  Grid (rows, n). */
+typedef mox_gpu_matvec mox_gpu_matvec_row;
+
+/* ---- product.h: many tokens, all in f32 ---- */
+
+/* mox_gpu_matvec with heads = 1; x is at a multiple of 16 bytes, its stride one of 4, cols one of 8.
+ * Grid (ceil(n / TILE), ceil(rows / TILE)). */
+enum { MOX_GPU_PRODUCT_TILE = 32 };
+typedef mox_gpu_matvec mox_gpu_matmul_f32;
 
 /* ---- embed.h ---- */
 
@@ -261,6 +304,29 @@ typedef struct mox_gpu_attention {
     int32_t causal;
 } mox_gpu_attention;
 typedef mox_gpu_attention mox_gpu_attention_merge;
+
+/* decode.h: the same for spans of one row; others are left out.  Caches of f16 at multiples of 16 bytes, strides of 8
+ * elements; dim = v_dim = 64, 128 or 256, dim2 = 0, page_len the same in both.  Grid (heads, n_spans, n_pieces), 256 threads. */
+typedef mox_gpu_attention mox_gpu_attention_decode;
+
+/* heads.h: what lies between products and attention.  Heads of q and k are normed with q_weight and k_weight and
+ * turned; q stays where it is, k and v go to the caches at the spans' positions.  All are [rows, heads, dim]
+ * without gaps; caches of f32 or f16; dim <= MOX_GPU_HEADS_DIM, rotary_dim <= dim, halves are paired.
+ * A wave per head: grid (ceil((heads + 2 kv_heads) / 4), rows of all spans), 128 threads. */
+enum { MOX_GPU_HEADS_DIM = 256 };
+typedef struct mox_gpu_gqa_heads {
+    GPU_GLOBAL(f32) *q;
+    const GPU_GLOBAL(f32) *k;
+    const GPU_GLOBAL(f32) *v;
+    const GPU_GLOBAL(f32) *inv_freq;
+    const GPU_GLOBAL(i32) *pos; /* by row */
+    const GPU_GLOBAL(span) *spans;
+    mox_gpu_cache k_cache, v_cache;
+    mox_gpu_vec q_weight, k_weight;
+    int64_t heads, kv_heads, dim, rotary_dim;
+    float offset, eps, mscale;
+    int32_t unused;
+} mox_gpu_gqa_heads;
 
 /* ---- mla.h ---- */
 
@@ -326,9 +392,11 @@ typedef struct mox_gpu_gdn_recurrent {
     int64_t n, k_heads, v_heads, k_dim, v_dim, q_stride, k_stride, v_stride;
 } mox_gpu_gdn_recurrent;
 
-/* ---- router.h: a wave per token ---- */
+/* ---- router.h ---- */
 
-/* The k largest of softmax(logits), best first, ties to the smaller index.  Grid n, 32 threads. */
+/* The k largest of softmax(logits), best first, ties to the smaller index.  At most
+ * MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 512 threads. */
+enum { MOX_GPU_ROUTER_EXPERTS = 2048 };
 typedef struct mox_gpu_router_topk {
     const GPU_GLOBAL(f32) *logits;
     GPU_GLOBAL(i32) *ids;
@@ -336,8 +404,7 @@ typedef struct mox_gpu_router_topk {
     int64_t n_experts, k, renormalize;
 } mox_gpu_router_topk;
 
-/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 32 threads. */
-enum { MOX_GPU_ROUTER_EXPERTS = 2048 };
+/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  A wave per token: grid n, 32 threads. */
 typedef struct mox_gpu_router_sigmoid {
     const GPU_GLOBAL(f32) *logits;
     GPU_GLOBAL(i32) *ids;
@@ -370,5 +437,104 @@ typedef struct mox_gpu_moe_combine {
     GPU_GLOBAL(f32) *out;
     int64_t k, dim, gate_stride, mode;
 } mox_gpu_moe_combine;
+
+/* ---- matmul.h: many tokens, f16 operands and f32 sums; groups of 128 threads ---- */
+
+enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 64 };
+
+/* half[t, i] = f16(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
+ * is a multiple of MOX_GPU_TILE_COLS.  So many columns at a time are in an order that is the kernels'
+ * own.  Grid n. */
+typedef struct mox_gpu_half_rows {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(u16) *half; /* at a multiple of 16 bytes, as quads are read from it */
+    GPU_GLOBAL(f32) *scale;
+    int64_t cols, x_stride, half_stride;
+} mox_gpu_half_rows;
+
+/* y[t, r] = x_scale[t] (W[r, :] . x[t, :]) + bias[r],  x and x_scale as half_rows leaves them.
+ * Grid (ceil(n / TOKENS), ceil(rows / ROWS)).  Kernels called _q4 take affine weights of 4 bits
+ * whose w is at a multiple of 8 bytes, with scales and biases of bf16 or f16 at multiples of 2; the
+ * others take any. */
+typedef struct mox_gpu_matmul {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, rows, x_stride, y_stride;
+    mox_gpu_vec bias;
+} mox_gpu_matmul;
+typedef mox_gpu_matmul mox_gpu_matmul_q4;
+
+/* n places in a row of one expert; n = 0: nothing to do. */
+typedef struct mox_gpu_expert_tile {
+    int64_t expert, place, n;
+} mox_gpu_expert_tile;
+GPU_TYPE(expert_tile, mox_gpu_expert_tile);
+
+/* As experts_gate_up and experts_down, over tiles.
+ * Grid (ceil(rows / (ROWS / 2)), n_tiles) for gate_up, (ceil(rows / ROWS), n_tiles) for down. */
+typedef struct mox_gpu_experts_tiles {
+    const GPU_GLOBAL(mat) *gate; /* [experts]; down is in gate */
+    const GPU_GLOBAL(mat) *up;
+    const GPU_GLOBAL(expert_tile) *tiles;
+    const GPU_GLOBAL(i32) *x_row; /* NULL: p */
+    const GPU_GLOBAL(i32) *y_row; /* NULL: p */
+    const GPU_GLOBAL(u16) *x;
+    const GPU_GLOBAL(f32) *x_scale;
+    GPU_GLOBAL(f32) *y;
+    int64_t rows, x_stride, y_stride, x_divisor;
+} mox_gpu_experts_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_gate_up_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_gate_up_tiles_q4;
+typedef mox_gpu_experts_tiles mox_gpu_experts_down_tiles;
+typedef mox_gpu_experts_tiles mox_gpu_experts_down_tiles_q4;
+
+/* y = silu(gate x) * (up x) of n tokens; of the rest, x, x_scale, y, rows and strides are read, and
+ * x_divisor is 1.  Grid (ceil(rows / (ROWS / 2)), ceil(n / TOKENS)). */
+typedef struct mox_gpu_gate_up_tiles {
+    mox_gpu_mat gate, up;
+    mox_gpu_experts_tiles rest;
+    int64_t n;
+} mox_gpu_gate_up_tiles;
+typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
+
+/* ---- sort.h: groups of 256 threads ---- */
+
+/* As moe_bucket, for many pairs.  Grid n_experts. */
+typedef mox_gpu_moe_bucket mox_gpu_moe_sort;
+
+/* Cuts sorted pairs into tiles of at most MOX_GPU_TILE_TOKENS of one expert; tiles that are left over
+ * have n = 0.  n_tiles is at least pairs / TOKENS + experts that can have some.  Grid 1. */
+typedef struct mox_gpu_moe_tiles {
+    const GPU_GLOBAL(i64) *offsets; /* [n_experts + 1] */
+    GPU_GLOBAL(expert_tile) *tiles;
+    int64_t n_experts, n_tiles;
+} mox_gpu_moe_tiles;
+
+/* ---- flash.h: groups of 128 threads ---- */
+
+/* attention for many rows: dim = v_dim is what the name says; no second part; scale > 0; k and v are
+ * f16 of one page_len, at multiples of 16 bytes with strides that are multiples of 8.  n_pieces is not read.
+ * Grid (heads, n_tiles), n_tiles the sum of ceil(n / MOX_GPU_FLASH_ROWS) over the spans. */
+enum { MOX_GPU_FLASH_ROWS = 64 };
+typedef struct mox_gpu_attention_flash {
+    mox_gpu_attention a;
+    int64_t n_tiles;
+} mox_gpu_attention_flash;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_128;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_64;
+typedef mox_gpu_attention_flash mox_gpu_attention_flash_256;
+
+/* ---- split.h: groups of 128 threads ---- */
+
+/* attention for spans of one row (others are left alone): dim = v_dim is what the name says, no second
+ * part; k and v as attention_flash has them.  attention_join follows where n_pieces > 1.
+ * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SPLIT_HEADS), n_spans, n_pieces).
+ * attention_join: as attention_merge, for many pieces; grid (heads, n_spans). */
+enum { MOX_GPU_SPLIT_HEADS = 8, MOX_GPU_JOIN_PIECES = 1024 };
+typedef mox_gpu_attention mox_gpu_attention_split_128;
+typedef mox_gpu_attention mox_gpu_attention_split_256;
+typedef mox_gpu_attention mox_gpu_attention_join;
 
 #endif

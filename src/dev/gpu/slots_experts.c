@@ -1,12 +1,13 @@
 /* dev/gpu/slots_experts.c -- experts that come from a source instead of staying on the device.
  *
  * The router has chosen on the device, so its choice is fetched first: the only time within a step that
- * the host waits for the device.  The source then hands over matrices in memory of the device; where they
- * are goes into the layer's table, which is what kernels look experts up in, just as if they had been
- * there all along.  So results are the same bytes.
+ * the host waits for the device.  The source then hands over matrices in memory of the device, and the
+ * kernels that compute with them are those that would if all experts were there.  So results are the same
+ * bytes.
  *
- * A few tokens are computed when all their experts are there, by the kernels that take pairs.  More of
- * them go in groups: pairs whose expert is in another group have the id -1, which no kernel finds.
+ * A few tokens are computed when all their experts are there, by the kernels that take pairs, with numbers
+ * of places for ids.  More of them go in groups: where the experts of a group are goes into the layer's
+ * table, and pairs of other groups have the id -1, which no kernel finds.
  *
  * I1  an entry of the table is read only for ids that the source handed over last.
  * I2  every successful acquire is released, once. */
@@ -36,7 +37,7 @@ mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *
     return a->source->acquire(a->source, a->layer, g->wanted, n_wanted, err);
 }
 
-/* Writes where n experts of the batch are to the layer's table. */
+/* Where the n experts of the batch are. */
 static void write_table(mox_dev *d, const mox_moe_ffn_args *a, int64_t n)
 {
     const mox_dev_gpu *g = (mox_dev_gpu *)d;
@@ -82,12 +83,24 @@ mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, mox_gpu_grou
     return status;
 }
 
+/* Experts of one shape lie alike in their places, so the address of one part says which place it is. */
+static int32_t place_of(const mox_gpu_experts *x, const mox_expert *e)
+{
+    return (int32_t)(((uintptr_t)e->gate.w - (uintptr_t)x->gate.first.w) / (uintptr_t)x->step);
+}
+
 mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
+    const int64_t n_pairs = a->n * a->k;
     int64_t n = 0;
     const mox_status status = a->source->all(a->source, g->batch, &n, a->cancel, err);
-    if (status == MOX_OK) write_table(d, a, n);
+    for (int64_t i = 0; i < n_pairs && status == MOX_OK; i++) {
+        int64_t k = 0;
+        while (g->batch[k].id != g->ids[i]) k++; /* it is there: all were acquired */
+        g->masked[i] = place_of(&g->layers[a->layer], &g->batch[k]);
+    }
+    if (status == MOX_OK) d->memory.upload(d, a->batch_pairs, g->masked, n_pairs * (int64_t)sizeof *g->masked);
     a->source->release(a->source);
     return status;
 }

@@ -67,10 +67,18 @@ static mox_status slot_rope(mox_dev *d, const mox_rope_args *a, mox_err *err)
 
 /* ---- routing and combining ---- */
 
+static mox_status check_experts(mox_dev *d, int64_t n, mox_err *err)
+{
+    if (n <= MOX_GPU_ROUTER_EXPERTS) return MOX_OK;
+    return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: at most %d experts in a layer, not %lld", d->name, MOX_GPU_ROUTER_EXPERTS,
+                    (long long)n);
+}
+
 static mox_status slot_router_topk(mox_dev *d, const mox_router_topk_args *a, mox_err *err)
 {
     if (a->order != MOX_TOPK_SORTED || a->n_degenerate)
         return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: router_topk sorts, and counts no degenerate rows", d->name);
+    MOX_TRY(check_experts(d, a->n_experts, err));
     MOX_GPU_LAUNCH(d, router_topk, a->n, 1, 1, .logits = a->logits, .ids = a->ids, .weights = a->weights, .n_experts = a->n_experts,
                    .k = a->k, .renormalize = a->renormalize);
     return MOX_OK;
@@ -79,9 +87,7 @@ static mox_status slot_router_topk(mox_dev *d, const mox_router_topk_args *a, mo
 static mox_status slot_router_sigmoid(mox_dev *d, const mox_router_sigmoid_args *a, mox_err *err)
 {
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
-    if (a->n_experts > MOX_GPU_ROUTER_EXPERTS)
-        return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: at most %d experts in a layer, not %lld", d->name, MOX_GPU_ROUTER_EXPERTS,
-                        (long long)a->n_experts);
+    MOX_TRY(check_experts(d, a->n_experts, err));
     MOX_GPU_LAUNCH(d, router_sigmoid, a->n, 1, 1, .logits = a->logits, .ids = a->ids, .weights = a->weights,
                    .bias = mox_gpu_vec_of(&a->bias), .n_experts = a->n_experts, .k = a->k, .n_groups = a->n_groups,
                    .kept_groups = a->kept_groups, .renormalize = a->renormalize, .factor = a->factor);
@@ -90,12 +96,10 @@ static mox_status slot_router_sigmoid(mox_dev *d, const mox_router_sigmoid_args 
 
 static mox_status slot_moe_combine(mox_dev *d, const mox_moe_combine_args *a, mox_err *err)
 {
-    static const int64_t modes[] = {[MOX_SHARED_NONE] = MOX_GPU_SHARED_NONE, [MOX_SHARED_GATED] = MOX_GPU_SHARED_GATED,
-                                    [MOX_SHARED_UNSCALED] = MOX_GPU_SHARED_UNSCALED};
     if (a->slots) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: moe_combine takes no separate buffers", d->name);
     MOX_GPU_LAUNCH(d, moe_combine, mox_ceil_div(a->dim, THREADS), a->n, 1, .h = a->h, .experts = a->experts, .w = a->w,
                    .shared = a->shared, .gate = a->gate, .out = a->out, .k = a->k, .dim = a->dim, .gate_stride = a->gate_stride,
-                   .mode = modes[a->mode]);
+                   .mode = mox_gpu_shared_mode(a->mode));
     return MOX_OK;
 }
 

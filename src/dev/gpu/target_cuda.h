@@ -36,18 +36,20 @@ GPU_FN void gpu_previous()
     gpu_begin();
 }
 
-#define GPU_KERNEL_(name, threads, begin)                                                       \
+#define GPU_KERNEL_(name, threads, groups, begin)                                                       \
     enum { threads_of_##name = threads };                                                       \
     GPU_FN void kernel_##name(const mox_gpu_##name *p);                                         \
-    extern "C" __global__ void __launch_bounds__(threads)                                       \
+    extern "C" __global__ void __launch_bounds__(threads, groups)                                       \
         mox_gpu_kernel_##name(const __grid_constant__ mox_gpu_##name params)                    \
     {                                                                                           \
         begin;                                                                                  \
         kernel_##name(&params);                                                                 \
     }                                                                                           \
     GPU_FN void kernel_##name(const mox_gpu_##name *p)
-#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, gpu_begin())
-#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, (void)0)
+#define GPU_KERNEL(name, threads) GPU_KERNEL_(name, threads, 1, gpu_begin())
+#define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, gpu_begin())
+#define GPU_KERNEL_EARLY(name, threads) GPU_KERNEL_(name, threads, 1, (void)0)
+#define GPU_KERNEL_EARLY_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, (void)0)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)
@@ -75,12 +77,12 @@ GPU_FN uint64_t gpu_bytes_u64(const uint8_t *p, int64_t at)
     asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p + at));
     return v;
 }
-GPU_FN void gpu_bytes_wide_(const uint8_t *p, int64_t at, uint32_t *w)
+GPU_FN void gpu_bytes_quad_(const uint8_t *p, int64_t at, uint32_t *w)
 {
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p + at));
 }
-#define gpu_bytes_wide(p, at, v) gpu_bytes_wide_(p, at, (v)->w)
+#define gpu_bytes_quad(p, at, v) gpu_bytes_quad_(p, at, (v)->w)
 
 /* A CUDA barrier orders global memory within its block, too. */
 #define gpu_barrier() __syncthreads()
@@ -110,11 +112,25 @@ GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3
 
 #define GPU_INFINITY (__int_as_float(0x7F800000))
 #include "dev/gpu/target_math.h"
+/* What is below the normal numbers is 0. */
+GPU_FN float gpu_exp2(float v)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+    return power;
+}
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return __uint_as_float(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return __float_as_uint(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
 /* The hardware has a NaN of its own. */
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return v != v ? (uint16_t)(__float_as_uint(v) >> 16 & 0x8000u | 0x7E00u) : __half_as_ushort(__float2half_rn(v)); }
+
+GPU_FN uint32_t gpu_pack_f16(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
 
 #endif

@@ -36,6 +36,8 @@
 
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
 #define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false)
+#define GPU_KERNEL_DENSE(name, n_threads, n_groups) GPU_KERNEL(name, n_threads)
+#define GPU_KERNEL_EARLY_DENSE(name, n_threads, n_groups) GPU_KERNEL_EARLY(name, n_threads)
 #define GPU_KERNEL_EARLY(name, n_threads) GPU_KERNEL_(name, n_threads, true)
 #define GPU_KERNEL_(name, n_threads, is_early)                                                  \
     enum { threads_of_##name = n_threads };                                                     \
@@ -57,7 +59,7 @@
 #define gpu_bytes_u32(p, at) (mox_load_u32(mox_emu_read_any((p) + (at), 4, GPU_SITE)))
 
 #define gpu_bytes_u64(p, at) (*(const uint64_t *)mox_emu_read_weights((p) + (at), 8, GPU_SITE))
-#define gpu_bytes_wide(p, at, v) ((void)memcpy((v)->w, mox_emu_read_weights((p) + (at), 16, GPU_SITE), 16))
+#define gpu_bytes_quad(p, at, v) ((void)memcpy((v)->w, mox_emu_read_weights((p) + (at), 16, GPU_SITE), 16))
 
 #define gpu_previous() mox_emu_previous()
 #define gpu_barrier() mox_emu_barrier(MOX_EMU_BARRIER, GPU_SITE)
@@ -90,10 +92,13 @@ GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3
 
 #define GPU_INFINITY INFINITY
 #include "dev/gpu/target_math.h"
+GPU_FN float gpu_exp2(float v) { return exp2f(v); }
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return mox_bits_f32(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return mox_f16_to_f32((uint16_t)bits); }
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return mox_f32_to_f16(v); }
+
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return mox_f32_to_f16(low) | (uint32_t)mox_f32_to_f16(high) << 16; }
 
 #endif

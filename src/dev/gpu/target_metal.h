@@ -27,7 +27,9 @@ using namespace metal;
                                       uint3 gpu_group_ [[threadgroup_position_in_grid]],        \
                                       uint gpu_thread_ [[thread_index_in_threadgroup]])
 
+#define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL(name, threads)
 #define GPU_KERNEL_EARLY GPU_KERNEL
+#define GPU_KERNEL_EARLY_DENSE GPU_KERNEL_DENSE
 #define gpu_previous() ((void)0)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
@@ -64,6 +66,7 @@ GPU_FN float gpu_lane_max(float v)
 
 #define GPU_INFINITY INFINITY
 GPU_FN float gpu_exp(float v) { return precise::exp(v); }
+GPU_FN float gpu_exp2(float v) { return precise::exp2(v); }
 GPU_FN float gpu_log(float v) { return precise::log(v); }
 GPU_FN float gpu_sqrt(float v) { return precise::sqrt(v); }
 GPU_FN float gpu_sin(float v) { return precise::sin(v); }
@@ -78,5 +81,7 @@ GPU_FN float gpu_bits_f32(uint32_t bits) { return as_type<float>(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return as_type<uint>(v); }
 GPU_FN float gpu_f16_to_f32(uint32_t bits) { return (float)as_type<half>((ushort)bits); }
 GPU_FN uint16_t gpu_f32_to_f16(float v) { return as_type<ushort>((half)v); }
+
+GPU_FN uint32_t gpu_pack_f16(float low, float high) { return as_type<uint>(half2((half)low, (half)high)); }
 
 #endif

@@ -1,0 +1,322 @@
+/* tests/unit/test_gpu_slots.c -- a GPU device that may take operands in f16, against one that may not.
+ *
+ * Both are emulated and get the same numbers.  Where many tokens come at once, results must be near
+ * each other and must not be the same bytes: that is, the kernels for many made them, and made them
+ * right.  A product marked exact must be much nearer, and where few come, bytes the same.  Every operation
+ * also runs with something slightly wrong, which the comparison must notice. */
+#include "base/rng.h"
+#include "base/size.h"
+#include "dev/gpu/device.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCKS = 1024 };
+
+static struct {
+    mox_dev *plain, *halves, *now;
+    void *blocks[BLOCKS];
+    mox_dev *owners[BLOCKS];
+    int n_blocks;
+    mox_err err;
+} at;
+
+static void must(mox_status status)
+{
+    if (status != MOX_OK) print_error("%s\n", at.err.msg);
+    assert_int_equal(status, MOX_OK);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    const int64_t bytes = (int64_t)1 << 28;
+    at.n_blocks = 0;
+    must(mox_dev_emu_open(&at.plain, bytes, false, &at.err));
+    must(mox_dev_emu_open(&at.halves, bytes, true, &at.err));
+    must(at.plain->apart->reserve(at.plain, 128, 4, 64, &at.err));
+    must(at.halves->apart->reserve(at.halves, 128, 4, 64, &at.err));
+    return 0;
+}
+static int end(void **state)
+{
+    (void)state;
+    while (at.n_blocks > 0) {
+        at.n_blocks--;
+        at.owners[at.n_blocks]->memory.free(at.owners[at.n_blocks], at.blocks[at.n_blocks], 0);
+    }
+    mox_dev_close(&at.plain);
+    mox_dev_close(&at.halves);
+    return 0;
+}
+
+/* ---- data: the same on both devices, as both take it from the same seed ---- */
+
+static void *room(int64_t bytes)
+{
+    void *p;
+    assert_true(at.n_blocks < BLOCKS);
+    must(at.now->memory.alloc(at.now, bytes, &p, &at.err));
+    at.owners[at.n_blocks] = at.now;
+    return at.blocks[at.n_blocks++] = p;
+}
+static void *bring(const void *from, int64_t bytes)
+{
+    void *p = room(bytes);
+    at.now->memory.upload(at.now, p, from, bytes);
+    return p;
+}
+static float uniform(mox_rng *rng, float low, float high) { return low + (high - low) * (float)mox_rng_unit(rng); }
+static float *numbers(mox_rng *rng, int64_t n)
+{
+    float *v = malloc((size_t)n * sizeof *v);
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++) v[i] = uniform(rng, -1, 1);
+    float *p = bring(v, n * 4);
+    free(v);
+    return p;
+}
+static void *codes(mox_rng *rng, int64_t bytes)
+{
+    uint8_t *v = malloc((size_t)bytes);
+    assert_non_null(v);
+    for (int64_t i = 0; i < bytes; i++) v[i] = (uint8_t)mox_rng_u64(rng);
+    void *p = bring(v, bytes);
+    free(v);
+    return p;
+}
+static void *halves_of(mox_rng *rng, int64_t n, bool is_bf16, float low, float high)
+{
+    uint16_t *v = malloc((size_t)n * sizeof *v);
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++) v[i] = is_bf16 ? mox_f32_to_bf16(uniform(rng, low, high)) : mox_f32_to_f16(uniform(rng, low, high));
+    void *p = bring(v, n * 2);
+    free(v);
+    return p;
+}
+static mox_mat affine(mox_rng *rng, int bits, int64_t rows, int64_t cols)
+{
+    enum { GROUP = 64 };
+    const float step = 1.0f / (float)(1 << bits);
+    return (mox_mat){.layout = {.kind = MOX_MAT_AFFINE, .bits = bits, .group = GROUP, .scale_type = MOX_DT_BF16}, .rows = rows,
+                     .cols = cols, .w = codes(rng, rows * cols * bits / 8),
+                     .scales = halves_of(rng, rows * cols / GROUP, true, step, 2 * step),
+                     .biases = halves_of(rng, rows * cols / GROUP, true, -1, -0.5f)};
+}
+
+/* What f gives on each device; sizes of n numbers. */
+typedef struct outcome {
+    double off;     /* |difference| / |values|, root mean squares */
+    bool same;      /* bytes */
+} outcome;
+
+typedef struct problem {
+    int bits, n, dim, window, deep;
+    bool exact;
+    bool wrong; /* on the second device: something is slightly wrong */
+} problem;
+
+static outcome compare(float *(*f)(const problem *p, int64_t *n), const problem *given)
+{
+    float *got[2];
+    int64_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        problem p = *given;
+        p.wrong = p.wrong && i == 1;
+        at.now = i == 0 ? at.plain : at.halves;
+        const float *y = f(&p, &n);
+        got[i] = malloc((size_t)n * sizeof(float));
+        assert_non_null(got[i]);
+        must(at.now->memory.download(at.now, got[i], y, n * 4, &at.err));
+    }
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        off += pow((double)got[1][i] - (double)got[0][i], 2);
+        size += pow((double)got[0][i], 2);
+    }
+    const outcome o = {sqrt(off / size), memcmp(got[0], got[1], (size_t)n * 4) == 0};
+    assert_true(size > 0);
+    free(got[0]);
+    free(got[1]);
+    return o;
+}
+
+/* Rounding to f16 is off by 2^-12 or so of a number: 3e-4 after some sums of random signs. */
+static const double allowed_f16 = 1e-3;
+
+static void near_but_other(float *(*f)(const problem *p, int64_t *n), problem p)
+{
+    const double allowed = p.exact ? 1e-6 : allowed_f16; /* f32 in another order, or f16 */
+    p.wrong = false;
+    const outcome right = compare(f, &p);
+    if (right.same || !(right.off < allowed)) fail_msg("off by %g, %s", right.off, right.same ? "the same bytes" : "other bytes");
+    p.wrong = true;
+    assert_false(compare(f, &p).off < allowed);
+}
+static void same_bytes(float *(*f)(const problem *p, int64_t *n), problem p) { assert_true(compare(f, &p).same); }
+
+/* ---- products ---- */
+
+enum { ROWS = 150, COLS = MOX_GPU_MANY_COLS + 64 };
+
+static float *matmul(const problem *p, int64_t *n)
+{
+    mox_rng rng;
+    mox_rng_init(&rng, 3);
+    const mox_mat w = affine(&rng, p->bits, ROWS, COLS);
+    const mox_vec bias = {.data = halves_of(&rng, ROWS, true, -2, 2), .type = p->wrong ? MOX_DT_NONE : MOX_DT_BF16, .n = ROWS};
+    float *y = room(p->n * ROWS * 4);
+    must(at.now->ops.matmul(at.now, &(mox_matmul_args){.w = w, .x = numbers(&rng, p->n * (COLS + 8)), .y = y, .n = p->n,
+                                                       .x_stride = COLS + 8, .y_stride = ROWS, .bias = bias, .exact = p->exact,
+                                                       .scratch = room(mox_matmul_scratch(p->n, COLS))}, &at.err));
+    *n = p->n * ROWS;
+    return y;
+}
+
+/* Three products with x in one place: x is the same for the second, and another for the third. */
+static float *products_in_a_row(const problem *p, int64_t *n)
+{
+    mox_rng rng;
+    mox_rng_init(&rng, 7);
+    float *x = numbers(&rng, p->n * COLS), *y = room(3 * p->n * ROWS * 4);
+    void *scratch = room(mox_matmul_scratch(p->n, COLS));
+    for (int i = 0; i < 3; i++) {
+        const mox_mat w = affine(&rng, p->bits, ROWS, COLS);
+        const mox_add_args twice = {.a = x, .b = x, .out = x, .n = p->n * COLS};
+        if (i == 2 && !p->wrong) must(at.now->ops.add(at.now, &twice, &at.err));
+        must(at.now->ops.matmul(at.now, &(mox_matmul_args){.w = w, .x = x, .y = y + i * p->n * ROWS, .n = p->n, .x_stride = COLS,
+                                                           .y_stride = ROWS, .scratch = scratch}, &at.err));
+    }
+    *n = 3 * p->n * ROWS;
+    return y;
+}
+static void test_matmul(void **state)
+{
+    (void)state;
+    near_but_other(matmul, (problem){.bits = 4, .n = 40});
+    near_but_other(matmul, (problem){.bits = 8, .n = MOX_GPU_MANY + 1});
+    near_but_other(products_in_a_row, (problem){.bits = 4, .n = 20});
+    same_bytes(matmul, (problem){.bits = 4, .n = MOX_GPU_MANY});
+    near_but_other(matmul, (problem){.bits = 4, .n = 40, .exact = true});
+    near_but_other(matmul, (problem){.bits = 8, .n = 33, .exact = true});
+}
+
+static float *gate_up(const problem *p, int64_t *n)
+{
+    mox_rng rng;
+    mox_rng_init(&rng, 4);
+    const mox_mat gate = affine(&rng, p->bits, ROWS, COLS), up = affine(&rng, p->bits, ROWS, COLS);
+    const int64_t offsets[2] = {0, p->n};
+    float *y = room(p->n * ROWS * 4);
+    must(at.now->ops.gate_up_swiglu(at.now, &(mox_gate_up_swiglu_args){.n_groups = 1, .gate = p->wrong ? &up : &gate, .up = &up,
+                                                                       .offsets = offsets, .x = numbers(&rng, p->n * COLS), .y = y,
+                                                                       .x_stride = COLS, .y_stride = ROWS, .n_x_rows = p->n,
+                                                                       .n_y_rows = p->n,
+                                                                       .scratch = room(mox_matmul_scratch(p->n, COLS))}, &at.err));
+    *n = p->n * ROWS;
+    return y;
+}
+static void test_gate_up(void **state)
+{
+    (void)state;
+    near_but_other(gate_up, (problem){.bits = 4, .n = 133});
+    near_but_other(gate_up, (problem){.bits = 5, .n = 20});
+    same_bytes(gate_up, (problem){.bits = 4, .n = 3});
+}
+
+/* A layer for each call: experts are placed once. */
+static float *experts(const problem *p, int64_t *n)
+{
+    enum { EXPERTS = 5, K = 2, DIM = MOX_GPU_MANY_COLS, WIDTH = 64 };
+    static int32_t next[2];
+    mox_rng rng;
+    mox_rng_init(&rng, 5);
+    const int32_t layer = next[at.now == at.halves]++;
+    mox_expert all[EXPERTS];
+    for (int32_t e = 0; e < EXPERTS; e++)
+        all[e] = (mox_expert){.id = e, .gate = affine(&rng, p->bits, WIDTH, DIM), .up = affine(&rng, p->bits, WIDTH, DIM),
+                              .down = affine(&rng, p->bits, DIM, WIDTH)};
+    must(at.now->apart->place_experts(at.now, layer, all, EXPERTS, &at.err));
+    const int64_t pairs = p->n * K;
+    int32_t ids[256];
+    assert_true(pairs <= 256);
+    for (int64_t i = 0; i < pairs; i++) ids[i] = (int32_t)(i * i % 7 % EXPERTS); /* the last has none */
+    if (p->wrong) ids[pairs - 1] = (ids[pairs - 1] + 1) % EXPERTS;
+    const mox_moe_ffn_args a = {.layer = layer, .x = numbers(&rng, p->n * DIM), .ids = bring(ids, pairs * 4), .rows = room(pairs * DIM * 4),
+                                .n = p->n, .k = K, .n_experts = EXPERTS, .dim = DIM, .width = WIDTH,
+                                .bucket_offsets = room((EXPERTS + 1) * 8), .bucket_pairs = room(pairs * 4),
+                                .mid = room(pairs * WIDTH * 4), .acts = room(mox_matmul_scratch(pairs, DIM))};
+    must(at.now->ops.moe_acquire(at.now, &a, &at.err));
+    must(at.now->ops.moe_ffn(at.now, &a, &at.err));
+    *n = pairs * DIM;
+    return a.rows;
+}
+static void test_experts(void **state)
+{
+    (void)state;
+    near_but_other(experts, (problem){.bits = 4, .n = 120});
+    near_but_other(experts, (problem){.bits = 6, .n = 20});
+    same_bytes(experts, (problem){.bits = 4, .n = 10});
+}
+
+/* ---- attention ---- */
+
+/* A span of p->n rows, one of a single row over many keys, and one of three. */
+static float *attention(const problem *p, int64_t *n)
+{
+    enum { HEADS = 4, KV = 2, PAGE = 16, PAGES = 40 };
+    const int64_t width = HEADS * p->dim, rows = p->n + 4;
+    mox_rng rng;
+    mox_rng_init(&rng, 6);
+    int32_t pages[PAGES];
+    for (int32_t i = 0; i < PAGES; i++) pages[i] = i * 7 % PAGES;
+    const mox_span spans[] = {{.row0 = 0, .n = p->n, .pos0 = 30, .pages = pages, .n_pages = 10},
+                              {.row0 = p->n, .n = 1, .pos0 = p->deep, .pages = pages + 10, .n_pages = 20},
+                              {.row0 = p->n + 1, .n = 3, .pos0 = 5, .pages = pages + 30, .n_pages = 10}};
+    const int32_t none = 0;
+    mox_batch batch = {.tokens = &none, .pos = &none, .spans = spans, .n_spans = 3};
+    at.now->apart->begin(at.now, &batch);
+    mox_cache k = {.type = MOX_DT_F16, .page_len = PAGE, .page_stride = PAGE * KV * p->dim, .token_stride = p->dim,
+                   .head_stride = PAGE * p->dim, .n_pages = PAGES};
+    mox_cache v = k;
+    k.data = halves_of(&rng, PAGES * k.page_stride, false, -1, 1);
+    v.data = halves_of(&rng, PAGES * k.page_stride, false, -1, 1);
+    const int64_t n_parts = at.now == at.plain ? 0 : mox_attention_parts(3, HEADS, p->dim); /* without: not the split kernels */
+    float *out = room(rows * width * 4);
+    must(at.now->ops.attention(at.now, &(mox_attention_args){.q = numbers(&rng, rows * width), .out = out, .k = k, .v = v, .spans = spans,
+                                                             .n_spans = 3, .heads = HEADS, .kv_heads = KV, .dim = p->dim, .v_dim = p->dim,
+                                                             .q_stride = width, .q_head_stride = p->dim, .out_stride = width,
+                                                             .out_head_stride = p->dim, .scale = 0.4f, .causal = true,
+                                                             .window = p->wrong ? p->window + 60 : p->window, .parts = n_parts ? room(n_parts * 4) : NULL,
+                                                             .n_parts = n_parts}, &at.err));
+    *n = rows * width;
+    return out;
+}
+static void test_attention(void **state)
+{
+    (void)state;
+    near_but_other(attention, (problem){.dim = 64, .n = 70, .deep = 300});
+    near_but_other(attention, (problem){.dim = 128, .n = 20, .window = 40, .deep = 300});
+    near_but_other(attention, (problem){.dim = 256, .n = 17, .deep = 100});
+    near_but_other(attention, (problem){.dim = 128, .n = MOX_GPU_MANY, .deep = 300, .exact = true});
+    near_but_other(attention, (problem){.dim = 256, .n = MOX_GPU_MANY, .deep = 300, .exact = true});
+    same_bytes(attention, (problem){.dim = 128, .n = MOX_GPU_MANY, .deep = 90}); /* too few keys for the split kernels */
+    same_bytes(attention, (problem){.dim = 96, .n = 20, .deep = 300});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_matmul, begin, end),
+        cmocka_unit_test_setup_teardown(test_gate_up, begin, end),
+        cmocka_unit_test_setup_teardown(test_experts, begin, end),
+        cmocka_unit_test_setup_teardown(test_attention, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
