@@ -76,6 +76,9 @@ static int64_t round_up(int64_t bytes, int64_t unit)
     return bytes > INT64_MAX - unit ? INT64_MAX : mox_ceil_div(bytes, unit) * unit;
 }
 
+/* Of an allocation: an empty one takes a unit, too. */
+static int64_t allocated(int64_t bytes, int64_t unit) { return round_up(mox_max_i64(bytes, 1), unit); }
+
 static int64_t plus(int64_t a, int64_t b)
 {
     int64_t sum;
@@ -111,10 +114,10 @@ void mox_device_measure(const mox_context *c, const char *device, mox_device_siz
     *out = (mox_device_sizes){0};
     if (!kind) return;
     const mox_dev_sizes most = batch_sizes(c, true);
-    out->weight_bytes = round_up(weight_bytes(m, true), kind->unit);
-    out->dense_bytes = round_up(weight_bytes(m, false), kind->unit);
-    out->cache_bytes = plus(round_up(c->cache_bytes, kind->unit), round_up(c->state_bytes, kind->unit));
-    out->step_bytes = round_up((int64_t)c->step_bytes, kind->unit);
+    out->weight_bytes = allocated(weight_bytes(m, true), kind->unit);
+    out->dense_bytes = allocated(weight_bytes(m, false), kind->unit);
+    out->cache_bytes = plus(allocated(c->cache_bytes, kind->unit), allocated(c->state_bytes, kind->unit));
+    out->step_bytes = allocated((int64_t)c->step_bytes, kind->unit);
     out->other_bytes = plus(kind->own_bytes, round_up(mox_dev_gpu_table_bytes(&most, m->report.n_layers_moe, m->n_experts), kind->unit));
     out->other_bytes = plus(out->other_bytes, round_up(m->n_frequencies * (int64_t)sizeof *m->frequencies, kind->unit));
     out->slot_bytes = mox_expert_tier_slot_bytes(m);

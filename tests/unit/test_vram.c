@@ -25,7 +25,7 @@
 #include <cmocka.h>
 
 enum { N_CTX = 64, N_BATCH = 24, N_STEPS = 5, N_TOKENS = 40, MAX_EXPERTS = 64 };
-static const int steps[N_STEPS] = {20, 3, 1, 1, 6}; /* kernels differ by the number of tokens */
+static const int steps[N_STEPS] = {18, 3, 1, 1, 6}; /* kernels differ by the number of tokens */
 
 static char **dirs;
 static int n_dirs;
@@ -121,8 +121,6 @@ static void check_slots(const mox_model *m, int64_t n_device, int64_t n_host, co
     o.device_bytes = mox_device_total(&sizes, n_device);
     o.expert_bytes = n_host * mox_model_expert_slot_bytes(m);
     ok(mox_context_create(&c, m, &o, &err), &err);
-    take_steps(c, got);
-    assert_same(m, got, want);
     take_steps(c, got);
     assert_same(m, got, want);
     assert_true(used_bytes(c) <= o.device_bytes);
@@ -293,7 +291,7 @@ static void reads_fail(void **state)
     mox_err err;
     ok(mox_context_create(&c, m, &o, &err), &err);
     ok(mox_seq_create(&s, c, &err), &err);
-    for (long at = 1; at < 40; at += 6) {
+    for (long at = 1; at < 40; at += 12) {
         nth f = {.at = at};
         mox_seq_reset(s);
         mox_io_set_hook(fail_from_nth, &f);
@@ -337,7 +335,7 @@ static void cancelled_steps(void **state)
     int n_cancelled = 0;
     ok(mox_context_create(&c, m, &o, &err), &err);
     ok(mox_seq_create(&s, c, &err), &err);
-    for (long at = 1; at < 60; at += 7) {
+    for (long at = 1; at < 60; at += 12) {
         countdown k = {.left = at};
         mox_seq_reset(s);
         mox_io_set_hook(cancel_at_nth, &k);
@@ -349,7 +347,7 @@ static void cancelled_steps(void **state)
         ok(try_steps(c, s, got, NULL, &err), &err);
         assert_same(m, got, want);
     }
-    assert_true(n_cancelled > 3);
+    assert_true(n_cancelled > 1);
     mox_context_destroy(&c);
     free(got);
     free(want);
