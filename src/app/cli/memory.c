@@ -39,12 +39,9 @@ mox_plan_opts mox_cli_memory_opts(const mox_cli_options *o)
     return opts;
 }
 
-bool mox_cli_memory_check(const mox_cli_options *o, const mox_plan_opts *p)
+/* Options that contradict each other. */
+static bool check(const mox_cli_options *o, const mox_plan_opts *p)
 {
-    if (p->vram_bytes > 0 && strcmp(o->v[OPT_DEVICE].text, "cpu") == 0) {
-        mox_cli_say("--vram is for a GPU, and goes with --device cuda");
-        return false;
-    }
     const bool stream = p->experts == MOX_EXPERTS_STREAM || p->n_slots > 0;
     if (p->n_slots > 0 && p->experts != MOX_EXPERTS_STREAM && p->experts != MOX_EXPERTS_AUTO) {
         mox_cli_say("--expert-slots goes with --experts stream, not %s", o->v[OPT_EXPERTS].text);
@@ -132,7 +129,7 @@ int mox_cli_memory_plan(const mox_cli_session *s, const mox_cli_options *o, cons
 {
     mox_err err;
     mox_plan_opts opts = mox_cli_memory_opts(o);
-    if (!mox_cli_memory_check(o, &opts)) return EXIT_USAGE;
+    if (!check(o, &opts)) return EXIT_USAGE;
     opts.context = first;
     opts.second = second;
     opts.extra_bytes = extra_bytes;

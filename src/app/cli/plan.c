@@ -68,7 +68,7 @@ static int make_plan(planning *g, const mox_cli_options *o)
     mox_plan_opts opts = mox_cli_memory_opts(o);
     int code = open_model(g, o, &opts.extra_bytes);
     if (code != EXIT_OK) return code;
-    if (!mox_cli_memory_check(o, &opts) || !mox_cli_context_opts(o, 0, &context)) return EXIT_USAGE;
+    if (!mox_cli_context_opts(o, 0, &context)) return EXIT_USAGE;
     opts.context = &context;
     opts.extra_bytes += mox_cli_heat_bytes(g->s.model);
     return mox_plan_make(&g->plan, g->s.model, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);

@@ -122,6 +122,10 @@ bool mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_o
         mox_cli_say("--device %s: this build has only the cpu, NVIDIA GPUs (cuda) and an emulated one (emu)", device);
         return false;
     }
+    if (strcmp(device, "cpu") == 0 && mox_cli_given(o, OPT_VRAM)) {
+        mox_cli_say("--vram is for a GPU, and goes with --device cuda");
+        return false;
+    }
     if (strcmp(device, "cpu") == 0) say_scalar(o);
     const char *kv = o->v[OPT_KV_TYPE].text;
     *out = (mox_context_opts){
