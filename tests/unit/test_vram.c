@@ -24,13 +24,14 @@
 
 #include <cmocka.h>
 
-enum { N_CTX = 64, N_BATCH = 24, N_STEPS = 5, N_TOKENS = 40, MAX_EXPERTS = 64 };
-/* Kernels differ by the number of tokens.  Models whose few tokens need all their experts at once are larger,
- * and take such steps only. */
-static const int any_steps[N_STEPS] = {18, 3, 1, 1, 6}, few_steps[N_STEPS] = {2, 1, 1};
+enum { N_CTX = 64, N_BATCH = 24, N_STEPS = 4, N_TOKENS = 40, MAX_EXPERTS = 64 };
+/* Kernels differ by the number of tokens.  The emulator is slow: all sorts of steps are for the first model, few
+ * tokens for those whose few tokens need all their experts at once. */
+static const int any_steps[N_STEPS] = {17, 2, 1, 5}, some_steps[N_STEPS] = {17, 1}, few_steps[N_STEPS] = {2, 1};
 
 static char **dirs;
 static int n_dirs;
+static char first_config[4096];
 
 static void ok(mox_status status, const mox_err *err)
 {
@@ -60,7 +61,8 @@ static mox_device_sizes sizes_of(const mox_model *m)
 static mox_status try_steps(mox_context *c, mox_seq *s, float *out, const mox_step_opts *opts, mox_err *err)
 {
     const int64_t V = c->model->dims.n_vocab;
-    const int *steps = mox_expert_tier_least(c->model) > 1 ? few_steps : any_steps;
+    const bool is_first = strcmp(c->model->config.path, first_config) == 0;
+    const int *steps = mox_expert_tier_least(c->model) > 1 ? few_steps : is_first ? any_steps : some_steps;
     int32_t tokens[N_TOKENS];
     for (int i = 0, at = 0; i < N_STEPS && steps[i] > 0; at += steps[i++]) {
         for (int t = 0; t < steps[i]; t++) tokens[t] = ((at + t) * 37 + 11) % 200;
@@ -130,7 +132,7 @@ static void check_slots(const mox_model *m, int64_t n_device, int64_t n_host, co
     mox_context_get_expert_stats(c, &s);
     assert_int_equal(s.n_device_slots, n_device);
     assert_int_equal(s.n_slots, n_host);
-    assert_true(s.device_hits > 0 || n_device < m->n_experts);
+    assert_true(s.device_hits > 0 || n_device < sizes.n_experts);
     assert_true(s.device_misses > 0 && s.bytes_copied > 0);
     if (n_device == sizes.n_experts) assert_true(s.device_misses <= sizes.n_experts && s.bytes_copied <= m->report.bytes_experts);
     else assert_true(s.bytes_copied <= s.device_misses * s.device_slot_bytes);
@@ -156,13 +158,13 @@ static void same_bytes_with_any_number_of_slots(void **state)
         const int64_t all = s.n_experts, least = s.least_slots, tenth = mox_max_i64(all / 10, least);
         float *want = resident_answers(mapped);
         assert_true(all > 0 && least > 0);
-        check_slots(m, all, all, want);
-        check_slots(m, tenth, mox_max_i64(all / 4, 1), want);
         check_slots(m, mox_max_i64(all / 2, least), all, want);
-        if (least == 1) {
+        check_slots(m, tenth, mox_max_i64(all / 4, 1), want);
+        if (least == 1) check_slots(m, least, 1, want);
+        if (i == 0) {
+            check_slots(m, all, all, want);
             check_slots(m, tenth, all, want);
             check_slots(m, least, all, want);
-            check_slots(m, least, 1, want);
             check_slots(mapped, all / 2, 0, want); /* from a file that is mapped: nothing is pinned */
         }
         free(want);
@@ -490,6 +492,7 @@ int main(int argc, char **argv)
     if (argc < 2) return 2;
     dirs = argv + 1;
     n_dirs = argc - 1;
+    (void)snprintf(first_config, sizeof first_config, "%s/config.json", dirs[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_with_any_number_of_slots),
         cmocka_unit_test(all_stay_when_they_fit),
