@@ -8,8 +8,9 @@
 #include <assert.h>
 #include <string.h>
 
-/* ALIGN: of tensors on a device.  PULL: experts that are copied before the first of them is computed. */
-enum { ALIGN = 256, PULL = 32 };
+/* ALIGN: of slots and parts on a device.  KERNEL_ALIGN: what kernels ask for at most.  PULL: experts that are
+ * copied before the first of them is computed. */
+enum { ALIGN = 256, KERNEL_ALIGN = 16, PULL = 32 };
 
 /* ---- an expert in a slot ---- */
 
@@ -17,25 +18,68 @@ typedef struct tier_part {
     int64_t bytes, at; /* bytes 0: the expert does not own it */
 } tier_part;
 
-static int64_t put_part(tier_part *p, int64_t bytes, int64_t end)
-{
-    *p = (tier_part){.bytes = bytes, .at = end};
-    return end + mox_ceil_div(bytes, ALIGN) * ALIGN;
-}
+typedef struct tier_place {
+    tier_part parts[MOX_EXPERT_PARTS]; /* codes, scales and biases of gate, up and down */
+    int64_t bytes;                     /* of the slot */
+    int64_t whole, shift; /* bytes of a slot of the store, which is copied as it is to `shift`; 0: part by part */
+} tier_place;
 
-/* The parts of gate, up and down: codes, scales, biases.  Returns the bytes of a slot. */
-static int64_t place(const mox_expert_weights *w, tier_part out[MOX_EXPERT_PARTS])
+static void list_parts(const mox_expert_weights *w, tier_place *out)
 {
     const mox_weight *from[] = {&w->gate, &w->up, &w->down};
-    int64_t end = 0;
     for (int i = 0; i < 3; i++) {
-        const mox_weight *x = from[i];
-        const bool own = x->layout.kind == MOX_MAT_AFFINE;
-        end = put_part(&out[3 * i], x->w.bytes, end);
-        end = put_part(&out[3 * i + 1], own ? x->scales.bytes : 0, end);
-        end = put_part(&out[3 * i + 2], own ? x->biases.bytes : 0, end);
+        const bool own = from[i]->layout.kind == MOX_MAT_AFFINE;
+        out->parts[3 * i].bytes = from[i]->w.bytes;
+        out->parts[3 * i + 1].bytes = own ? from[i]->scales.bytes : 0;
+        out->parts[3 * i + 2].bytes = own ? from[i]->biases.bytes : 0;
     }
-    return end;
+}
+
+/* Part behind part, each aligned. */
+static void place_parts(const mox_expert_weights *w, tier_place *out)
+{
+    *out = (tier_place){0};
+    list_parts(w, out);
+    for (int i = 0; i < MOX_EXPERT_PARTS; i++) {
+        out->parts[i].at = out->bytes;
+        out->bytes += mox_ceil_div(out->parts[i].bytes, ALIGN) * ALIGN;
+    }
+}
+
+/* As in a slot of the store, moved so that the first part is aligned.  False when others are not then. */
+static bool place_whole(const mox_expert_weights *w, tier_place *out)
+{
+    mox_expert_place p;
+    mox_expert_place_find(w, &p);
+    *out = (tier_place){.whole = p.bytes, .shift = (KERNEL_ALIGN - p.part_at[0] % KERNEL_ALIGN) % KERNEL_ALIGN};
+    list_parts(w, out);
+    out->bytes = mox_ceil_div(p.bytes + out->shift, ALIGN) * ALIGN;
+    for (int i = 0; i < MOX_EXPERT_PARTS; i++) {
+        if (out->parts[i].bytes == 0) continue;
+        out->parts[i].at = p.part_at[i] + out->shift;
+        if (out->parts[i].at % KERNEL_ALIGN != 0) return false;
+    }
+    return true;
+}
+
+/* Whether slots of the store can be copied as they are: experts of a layer must lie alike, too. */
+static bool can_be_whole(const mox_model *m)
+{
+    for (int64_t layer = 0; layer < m->dims.n_layers; layer++) {
+        const mox_expert_weights *w = m->layers[layer].experts;
+        tier_place first, p;
+        if (!w) continue;
+        if (!place_whole(&w[0], &first)) return false;
+        for (int64_t i = 1; i < m->n_experts; i++)
+            if (!place_whole(&w[i], &p) || memcmp(&p, &first, sizeof p) != 0) return false;
+    }
+    return true;
+}
+
+static void place(const mox_expert_tier *t, const mox_expert_weights *w, tier_place *out)
+{
+    if (t->whole) (void)place_whole(w, out);
+    else place_parts(w, out);
 }
 
 /* Its matrices there; what is not in the slot stays on the device. */
@@ -43,9 +87,10 @@ static void view(const mox_expert_tier *t, const mox_expert_weights *w, const ui
 {
     const mox_weight *from[] = {&w->gate, &w->up, &w->down};
     mox_mat *to[] = {&out->gate, &out->up, &out->down};
-    tier_part parts[MOX_EXPERT_PARTS];
-    (void)place(w, parts);
+    tier_place p;
+    place(t, w, &p);
     for (int i = 0; i < 3; i++) {
+        const tier_part *parts = p.parts;
         mox_weight rest = *from[i];
         rest.w.bytes = 0;
         if (parts[3 * i + 1].bytes > 0) rest.scales.bytes = 0;
@@ -59,11 +104,14 @@ static void view(const mox_expert_tier *t, const mox_expert_weights *w, const ui
 
 int64_t mox_expert_tier_slot_bytes(const mox_model *m)
 {
+    const bool whole = can_be_whole(m);
     int64_t most = 0;
     for (int64_t layer = 0; layer < m->dims.n_layers; layer++) {
         for (int64_t i = 0; m->layers[layer].experts && i < m->n_experts; i++) {
-            tier_part parts[MOX_EXPERT_PARTS];
-            most = mox_max_i64(most, place(&m->layers[layer].experts[i], parts));
+            tier_place p;
+            place_parts(&m->layers[layer].experts[i], &p);
+            most = mox_max_i64(most, p.bytes);
+            if (whole && place_whole(&m->layers[layer].experts[i], &p)) most = mox_max_i64(most, p.bytes);
         }
     }
     return most;
@@ -173,6 +221,7 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
     *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release}, .model = m,
                            .dev = dev, .residency = residency, .below = below, .slot_bytes = mox_expert_tier_slot_bytes(m)};
     t->stays = !below->stream || mox_expert_stream_has_all(below->stream);
+    t->whole = below->stream && can_be_whole(m);
     MOX_TRY(reserve(t, n_slots, err));
     if (dev->memory.alloc(dev, n_slots * t->slot_bytes, &memory, NULL) != MOX_OK)
         return mox_fail(err, MOX_E_FULL, "%s: slots for %lld experts, %.1f GB, do not fit device %s; others use it, or its budget is more "
@@ -253,23 +302,28 @@ static void end_asking(mox_expert_tier *t)
     t->asking = false;
 }
 
-static void copy_part(mox_expert_tier *t, uint8_t *slot, const tier_part *p, const void *from)
+static void copy_bytes(mox_expert_tier *t, uint8_t *to, const void *from, int64_t bytes)
 {
-    if (p->bytes == 0) return;
-    if (t->n_pinned > 0) t->dev->apart->copies.bring(t->dev, slot + p->at, from, p->bytes);
-    else t->dev->memory.upload(t->dev, slot + p->at, from, p->bytes);
-    t->bytes_copied += p->bytes;
+    if (bytes == 0) return;
+    if (t->n_pinned > 0) t->dev->apart->copies.bring(t->dev, to, from, bytes);
+    else t->dev->memory.upload(t->dev, to, from, bytes);
+    t->bytes_copied += bytes;
 }
 
+/* One copy where that can be: small ones take as long as some that are much larger. */
 static void copy(mox_expert_tier *t, uint8_t *slot, const mox_expert *e)
 {
-    tier_part parts[MOX_EXPERT_PARTS];
     const mox_mat *mats[] = {&e->gate, &e->up, &e->down};
-    (void)place(weights_of(t, e->id), parts);
+    tier_place p;
+    place(t, weights_of(t, e->id), &p);
+    if (p.whole > 0) {
+        copy_bytes(t, slot + p.shift, (const uint8_t *)e->gate.w - (p.parts[0].at - p.shift), p.whole);
+        return;
+    }
     for (int i = 0; i < 3; i++) {
-        copy_part(t, slot, &parts[3 * i], mats[i]->w);
-        copy_part(t, slot, &parts[3 * i + 1], mats[i]->scales);
-        copy_part(t, slot, &parts[3 * i + 2], mats[i]->biases);
+        copy_bytes(t, slot + p.parts[3 * i].at, mats[i]->w, p.parts[3 * i].bytes);
+        copy_bytes(t, slot + p.parts[3 * i + 1].at, mats[i]->scales, p.parts[3 * i + 1].bytes);
+        copy_bytes(t, slot + p.parts[3 * i + 2].at, mats[i]->biases, p.parts[3 * i + 2].bytes);
     }
 }
 

@@ -13,11 +13,13 @@
 
 enum { RANGES = 64, PENDING = 64 };
 
-/* Copies of bring take place as late as they may: whoever forgets to wait for one sees what was there before. */
+/* Copies of bring take place as late as they may: whoever forgets to wait for one sees what was there before.
+ * And they are remembered until somebody waits for them: what they read must not have changed. */
 typedef struct later_copy {
     void *to;
     const void *from;
     int64_t bytes;
+    uint64_t sum; /* of what was there when bring was called */
 } later_copy;
 
 typedef struct emu_backend {
@@ -29,8 +31,9 @@ typedef struct emu_backend {
         const uint8_t *p;
         int64_t bytes;
     } pinned[RANGES];
-    later_copy pending[PENDING];
+    later_copy pending[PENDING], made[PENDING]; /* made: the last ones of n_made */
     int n_pinned, n_pending;
+    int64_t n_made;
 } emu_backend;
 
 /* Where an error goes to; NULL when there is one already: nothing takes place any more. */
@@ -106,20 +109,34 @@ static mox_status emu_pin(mox_gpu_backend *backend, void *p, int64_t bytes, mox_
     return MOX_OK;
 }
 
-static void emu_unpin(mox_gpu_backend *backend, void *p)
+static uint64_t sum_of(const void *from, int64_t bytes)
 {
-    emu_backend *b = (emu_backend *)backend;
-    for (int i = 0; i < b->n_pinned; i++)
-        if (b->pinned[i].p == p) {
-            b->pinned[i] = b->pinned[--b->n_pinned];
-            return;
-        }
+    uint64_t sum = 0, word;
+    for (int64_t at = 0; at + (int64_t)sizeof word <= bytes; at += (int64_t)sizeof word) {
+        memcpy(&word, (const uint8_t *)from + at, sizeof word);
+        sum = (sum + word) * 0x9E3779B97F4A7C15u;
+    }
+    return sum;
+}
+
+/* Of those that nobody has waited for. */
+static void check_made(emu_backend *b)
+{
+    for (int64_t i = b->n_made > PENDING ? b->n_made - PENDING : 0; i < b->n_made; i++) {
+        const later_copy *c = &b->made[i % PENDING];
+        if (sum_of(c->from, c->bytes) != c->sum && may_go_on(b))
+            (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: memory was written to before a copy from it had ended");
+    }
 }
 
 static void emu_use_brought(mox_gpu_backend *backend)
 {
     emu_backend *b = (emu_backend *)backend;
-    for (int i = 0; i < b->n_pending; i++) emu_upload(backend, b->pending[i].to, b->pending[i].from, b->pending[i].bytes);
+    check_made(b);
+    for (int i = 0; i < b->n_pending; i++) {
+        emu_upload(backend, b->pending[i].to, b->pending[i].from, b->pending[i].bytes);
+        b->made[b->n_made++ % PENDING] = b->pending[i];
+    }
     b->n_pending = 0;
 }
 
@@ -133,7 +150,7 @@ static void emu_bring(mox_gpu_backend *backend, void *to, const void *from, int6
     }
     if (!pinned && may_go_on(b)) (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: a copy from memory that is not pinned");
     if (b->n_pending == PENDING) emu_use_brought(backend);
-    b->pending[b->n_pending++] = (later_copy){to, from, bytes};
+    b->pending[b->n_pending++] = (later_copy){to, from, bytes, sum_of(from, bytes)};
 }
 
 /* Launches have taken place already. */
@@ -142,7 +159,20 @@ static void emu_bring_next(mox_gpu_backend *backend) { (void)backend; }
 static mox_status emu_await_brought(mox_gpu_backend *backend, mox_err *err)
 {
     emu_use_brought(backend);
+    check_made((emu_backend *)backend);
+    ((emu_backend *)backend)->n_made = 0;
     return emu_sync(backend, err);
+}
+
+static void emu_unpin(mox_gpu_backend *backend, void *p)
+{
+    emu_backend *b = (emu_backend *)backend;
+    (void)emu_await_brought(backend, NULL); /* its bytes will not be there any more */
+    for (int i = 0; i < b->n_pinned; i++)
+        if (b->pinned[i].p == p) {
+            b->pinned[i] = b->pinned[--b->n_pinned];
+            return;
+        }
 }
 
 static double emu_waited_s(mox_gpu_backend *backend)
