@@ -62,33 +62,33 @@ static bool place_whole(const mox_expert_weights *w, tier_place *out)
     return true;
 }
 
-/* Whether slots of the store can be copied as they are: experts of a layer must lie alike, too. */
-static bool can_be_whole(const mox_model *m)
+/* Whether slots of the store can be copied as they are: experts of a layer must lie alike, too.  They do not
+ * where a layer is in two files. */
+static bool can_be_whole(const mox_model *m, int64_t layer)
 {
-    for (int64_t layer = 0; layer < m->dims.n_layers; layer++) {
-        const mox_expert_weights *w = m->layers[layer].experts;
-        tier_place first, p;
-        if (!w) continue;
-        if (!place_whole(&w[0], &first)) return false;
-        for (int64_t i = 1; i < m->n_experts; i++)
-            if (!place_whole(&w[i], &p) || memcmp(&p, &first, sizeof p) != 0) return false;
-    }
+    const mox_expert_weights *w = m->layers[layer].experts;
+    tier_place first, p;
+    if (!w || !place_whole(&w[0], &first)) return false;
+    for (int64_t i = 1; i < m->n_experts; i++)
+        if (!place_whole(&w[i], &p) || memcmp(&p, &first, sizeof p) != 0) return false;
     return true;
 }
 
-static void place(const mox_expert_tier *t, const mox_expert_weights *w, tier_place *out)
+static void place(const mox_expert_weights *w, bool whole, tier_place *out)
 {
-    if (t->whole) (void)place_whole(w, out);
+    if (whole) (void)place_whole(w, out);
     else place_parts(w, out);
 }
 
 /* Its matrices there; what is not in the slot stays on the device. */
-static void view(const mox_expert_tier *t, const mox_expert_weights *w, const uint8_t *slot, mox_expert *out)
+static void view(const mox_expert_tier *t, int32_t layer, int32_t id, const uint8_t *slot, mox_expert *out)
 {
+    const mox_expert_weights *w = &t->model->layers[layer].experts[id];
     const mox_weight *from[] = {&w->gate, &w->up, &w->down};
     mox_mat *to[] = {&out->gate, &out->up, &out->down};
     tier_place p;
-    place(t, w, &p);
+    place(w, t->whole[layer], &p);
+    out->id = id;
     for (int i = 0; i < 3; i++) {
         const tier_part *parts = p.parts;
         mox_weight rest = *from[i];
@@ -104,9 +104,9 @@ static void view(const mox_expert_tier *t, const mox_expert_weights *w, const ui
 
 int64_t mox_expert_tier_slot_bytes(const mox_model *m)
 {
-    const bool whole = can_be_whole(m);
     int64_t most = 0;
     for (int64_t layer = 0; layer < m->dims.n_layers; layer++) {
+        const bool whole = can_be_whole(m, layer);
         for (int64_t i = 0; m->layers[layer].experts && i < m->n_experts; i++) {
             tier_place p;
             place_parts(&m->layers[layer].experts[i], &p);
@@ -130,10 +130,7 @@ int64_t mox_expert_tier_least(const mox_model *m)
 
 void mox_expert_tier_views(const mox_expert_tier *t, int32_t layer, mox_expert *out)
 {
-    for (int32_t i = 0; i < t->model->n_experts; i++) {
-        out[i].id = i;
-        view(t, &t->model->layers[layer].experts[i], t->memory, &out[i]);
-    }
+    for (int32_t i = 0; i < t->model->n_experts; i++) view(t, layer, i, t->memory, &out[i]);
 }
 
 /* ---- opening ---- */
@@ -146,6 +143,7 @@ int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots)
     return m->n_experts * (int64_t)(sizeof *t->slot_of + sizeof *t->hit + sizeof *t->come + sizeof *t->index_of + sizeof *t->missing +
                                     sizeof *t->asked + sizeof *t->out + sizeof *t->batch) +
            n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used) + count_keys(m) * (int64_t)sizeof *t->heat +
+           m->dims.n_layers * (int64_t)sizeof *t->whole +
            mox_expert_cache_bytes(count_keys(m), (int32_t)n_slots, &mox_policy_lru);
 }
 
@@ -163,8 +161,9 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->busy = mox_alloc_array((size_t)n_slots, sizeof *t->busy);
     t->used = mox_alloc_array((size_t)n_slots, sizeof *t->used);
     t->heat = mox_alloc_array(keys, sizeof *t->heat);
+    t->whole = mox_alloc_array((size_t)t->model->dims.n_layers, sizeof *t->whole);
     if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->out || !t->batch || !t->busy || !t->used ||
-        !t->heat)
+        !t->heat || !t->whole)
         return mox_fail_memory(err, (size_t)mox_expert_tier_bytes(t->model, n_slots), "experts on a device");
     return mox_expert_cache_init(&t->cache, (int64_t)keys, (int32_t)n_slots, &mox_policy_lru, err);
 }
@@ -221,12 +220,12 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
     *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release}, .model = m,
                            .dev = dev, .residency = residency, .below = below, .slot_bytes = mox_expert_tier_slot_bytes(m)};
     t->stays = !below->stream || mox_expert_stream_has_all(below->stream);
-    t->whole = below->stream && can_be_whole(m);
     MOX_TRY(reserve(t, n_slots, err));
     if (dev->memory.alloc(dev, n_slots * t->slot_bytes, &memory, NULL) != MOX_OK)
         return mox_fail(err, MOX_E_FULL, "%s: slots for %lld experts, %.1f GB, do not fit device %s; others use it, or its budget is more "
                         "than it has", m->config.path, (long long)n_slots, (double)(n_slots * t->slot_bytes) / 1e9, dev->name);
     t->memory = memory;
+    for (int64_t i = 0; i < m->dims.n_layers; i++) t->whole[i] = below->stream && can_be_whole(m, i);
     return pin(t, opts, err);
 }
 
@@ -248,6 +247,7 @@ void mox_expert_tier_deinit(mox_expert_tier *t)
     mox_free(t->busy);
     mox_free(t->used);
     mox_free(t->heat);
+    mox_free(t->whole);
     *t = (mox_expert_tier){0};
 }
 
@@ -265,7 +265,6 @@ void mox_expert_tier_get_stats(const mox_expert_tier *t, mox_expert_stats *out)
 
 static uint8_t *slot_at(const mox_expert_tier *t, int32_t slot) { return t->memory + slot * t->slot_bytes; }
 static int64_t key_of(const mox_expert_tier *t, int64_t i) { return t->layer * t->model->n_experts + t->ids[i]; }
-static const mox_expert_weights *weights_of(const mox_expert_tier *t, int32_t id) { return &t->model->layers[t->layer].experts[id]; }
 
 /* Asks the store for as many missing experts as have slots that are not in use, at least one if nothing is. */
 static mox_status ask(mox_expert_tier *t, mox_err *err)
@@ -315,7 +314,7 @@ static void copy(mox_expert_tier *t, uint8_t *slot, const mox_expert *e)
 {
     const mox_mat *mats[] = {&e->gate, &e->up, &e->down};
     tier_place p;
-    place(t, weights_of(t, e->id), &p);
+    place(&t->model->layers[t->layer].experts[e->id], t->whole[t->layer], &p);
     if (p.whole > 0) {
         copy_bytes(t, slot + p.shift, (const uint8_t *)e->gate.w - (p.parts[0].at - p.shift), p.whole);
         return;
@@ -372,8 +371,7 @@ static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const i
 
 static void give(const mox_expert_tier *t, int32_t i, mox_expert *out)
 {
-    out->id = t->ids[i];
-    view(t, weights_of(t, t->ids[i]), slot_at(t, t->slot_of[i]), out);
+    view(t, t->layer, t->ids[i], slot_at(t, t->slot_of[i]), out);
 }
 
 /* Those that were there come first, while others are copied. */

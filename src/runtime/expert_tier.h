@@ -35,7 +35,7 @@ typedef struct mox_expert_tier {
     void **pinned; /* [n_pinned]: memory of the host that copies run from beside operations */
     int32_t n_pinned;
     bool stays; /* what the store hands out stays where it is */
-    bool whole; /* experts lie in slots as in those of the store, and are copied in one piece */
+    bool *whole; /* [n_layers]: experts lie in slots as in those of the store, and are copied in one piece */
 
     /* The running batch: experts are numbered as in ids. */
     bool running;
