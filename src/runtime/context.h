@@ -102,6 +102,7 @@ typedef struct mox_device_sizes {
     int64_t unit;        /* allocations are rounded up to */
 } mox_device_sizes;
 bool mox_device_is_apart(const char *name);
+int64_t mox_device_host_bytes(const char *name); /* that its driver takes of the host's memory */
 void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out);
 /* All of it, with so many slots; -1: all experts stay. */
 int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots);

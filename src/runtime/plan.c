@@ -89,7 +89,8 @@ static void measure_fixed(planner *l)
     int64_t n_samplers = 1; /* every sequence may be a reply of its own */
     for (int i = 0; i < l->n_contexts; i++) n_samplers = mox_max_i64(n_samplers, l->contexts[i].n_seqs);
     bytes = plus(bytes, n_samplers * SAMPLER_BYTES * l->m->dims.n_vocab);
-    for (int i = 0; i < l->n_contexts; i++) bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES);
+    for (int i = 0; i < l->n_contexts; i++)
+        bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES + mox_device_host_bytes(l->contexts[i].device));
     l->fixed_bytes = bytes;
 }
 
