@@ -157,6 +157,8 @@ typedef struct mox_context_opts {
     const char *device;    /* "cpu", "cuda", "metal", or "emu": a GPU that the processor plays, for tests; NULL = cpu.
                             * "cuda" takes as few GPUs as the model fits on, "cuda:1" that one, "cuda:0,2" spreads
                             * the layers over those; so does "emu:0,1" */
+    int64_t device_bytes;  /* of the memory of the one device, for all that the context and its driver have there; when not all
+                            * experts fit, those used least recently give way to others.  0 = all stay */
     const char *isa;       /* kernel level of the cpu by name; NULL = the best there is */
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
                             * are needed; 0 = they are used where the model has them */

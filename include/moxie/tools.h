@@ -138,12 +138,25 @@ MOX_API mox_status mox_model_open_shape(mox_model **out, const char *name, mox_e
 
 typedef struct mox_plan_opts {
     int64_t ram_bytes;   /* the budget; 0 = 80 % of what is available now */
+    int64_t vram_bytes;  /* of a device with memory of its own, which the contexts name; 0 = all of it, for all experts */
     mox_experts experts; /* AUTO: all of them resident if that fits, else streamed */
     int64_t n_slots;     /* streamed: so many slots; 0 = as many as fit.  Makes AUTO stream */
     const mox_context_opts *context; /* NULL: the defaults */
     const mox_context_opts *second;  /* a second context beside it; NULL: there is none */
     int64_t extra_bytes; /* what the caller will take for itself, beyond what it has now */
 } mox_plan_opts;
+
+/* Memory of a device of its own; all 0 where the host's is used. */
+typedef struct mox_plan_device {
+    int64_t budget;        /* INT64_MAX: whatever the device has */
+    int64_t least_budget;  /* the smallest that fits */
+    int64_t weights_bytes; /* of all weights, or of all but routed experts */
+    int64_t experts_bytes; /* of slots for them */
+    int64_t cache_bytes, activation_bytes;
+    int64_t other_bytes;   /* tables, and what the driver takes for itself */
+    int64_t total;
+    int64_t slot_bytes, n_slots; /* per context; 0: all experts stay there */
+} mox_plan_device;
 
 typedef struct mox_plan {
     mox_experts experts;   /* as decided: never AUTO */
@@ -155,8 +168,8 @@ typedef struct mox_plan {
     int64_t dense_bytes;   /* weights that are no routed experts, and the rest of mapped files */
     int64_t experts_bytes; /* resident: all of them; streamed: the slots */
     int64_t copy_bytes;    /* of the files, for MOX_WEIGHTS_COPY */
-    int64_t cache_bytes;   /* attention caches, recurrent states and their checkpoints */
-    int64_t activation_bytes;
+    int64_t cache_bytes;   /* attention caches, recurrent states and their checkpoints, unless a device has them */
+    int64_t activation_bytes; /* likewise */
     int64_t other_bytes;   /* program, tokenizer, timelines, logits, threads, the caller's own */
     int64_t total;
     /* experts */
@@ -171,6 +184,7 @@ typedef struct mox_plan {
     int64_t token_bytes;  /* read from memory for one token at the beginning of a context, experts left out */
     int64_t token_macs;   /* multiply-adds of one token, without the head, */
     int64_t head_macs;    /* and those of the head, which of a prompt only the last token needs */
+    mox_plan_device device;
 } mox_plan;
 
 /* MOX_OK also when it does not fit. */
@@ -270,7 +284,7 @@ MOX_API void mox_context_get_work(const mox_context *c, mox_work *out);
 MOX_API int64_t mox_model_expert_slot_bytes(const mox_model *m);
 
 /* What became of the experts that the steps of a context asked for; all 0 without
- * expert_bytes. */
+ * expert_bytes and slots on a device. */
 typedef struct mox_expert_stats {
     int64_t n_slots, slot_bytes;
     int64_t n_slots_away; /* of them, how many are not in use now, because others need the memory */
@@ -283,6 +297,11 @@ typedef struct mox_expert_stats {
     int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
     int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
     int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did */
+    /* Slots on a device, with mox_context_opts.device_bytes; the least recently used expert gives way. */
+    int64_t n_device_slots, device_slot_bytes;
+    int64_t device_hits, device_misses; /* asked for and there, or had to be copied from the host: what is above is about those */
+    int64_t bytes_copied;
+    double copy_wait_s;   /* that the device had nothing to compute until a copy ended */
     const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */
 } mox_expert_stats;
 MOX_API void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out);

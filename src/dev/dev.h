@@ -35,6 +35,9 @@ typedef struct mox_expert {
  * Between acquire and release a source can be told what a later layer will probably ask for,
  * so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
  * guess, in which an expert may be named more than once. */
+/* A source whose experts are memory of a device also has all: it hands over everything that was acquired for
+ * a batch of at most MOX_DEV_TOGETHER tokens, at once. */
+enum { MOX_DEV_TOGETHER = 4 };
 typedef struct mox_expert_source {
     mox_status (*acquire)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err);
     mox_status (*next)(struct mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
@@ -42,6 +45,7 @@ typedef struct mox_expert_source {
     void (*release)(struct mox_expert_source *s);
     bool (*wants)(struct mox_expert_source *s);
     void (*ahead)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n);
+    mox_status (*all)(struct mox_expert_source *s, mox_expert *out, int64_t *n, const mox_cancel *cancel, mox_err *err);
 } mox_expert_source;
 
 /* moe_acquire sorts the pairs by expert and acquires the experts; moe_ffn computes and
@@ -163,23 +167,45 @@ typedef struct mox_batch {
     int64_t n_spans;
 } mox_batch;
 
+/* The largest batches there will be. */
+typedef struct mox_dev_sizes {
+    int64_t n_rows, n_spans, n_pages; /* pages: of a span */
+    int64_t n_pairs, n_experts;       /* of layers whose experts come from a source; 0: there are none */
+} mox_dev_sizes;
+
+/* Copies from the host that run beside operations, in their own order.  What bring copies is there for
+ * operations that follow use_brought; it may arrive before, so what is there must not be in use any more,
+ * or have been used before a bring_next.  `from` is pinned, and stays as it is until await_brought. */
+typedef struct mox_dev_copies {
+    mox_status (*pin)(mox_dev *d, void *p, int64_t bytes, mox_err *err);
+    void (*unpin)(mox_dev *d, void *p);
+    void (*bring)(mox_dev *d, void *to, const void *from, int64_t bytes);
+    void (*bring_next)(mox_dev *d);
+    void (*use_brought)(mox_dev *d);
+    mox_status (*await_brought)(mox_dev *d, mox_err *err);
+    double (*waited_s)(mox_dev *d); /* that operations waited for copies and for nothing else */
+} mox_dev_copies;
+
 /* What a device whose memory is not the host's has to be told. */
 typedef struct mox_dev_apart {
-    /* Once: batches have at most so many rows and spans, and a span so many pages. */
-    mox_status (*reserve)(mox_dev *d, int64_t n_rows, int64_t n_spans, int64_t n_pages, mox_err *err);
+    mox_status (*reserve)(mox_dev *d, const mox_dev_sizes *most, mox_err *err); /* once */
+    /* Bytes that the device has, and that are not taken. */
+    void (*memory)(mox_dev *d, int64_t *total, int64_t *left);
     /* Once: numbers of the host that operations name by this address, and the device has a copy of. */
     mox_status (*know)(mox_dev *d, const float *p, int64_t n, mox_err *err);
-    /* Once per layer: all its experts, by id, in memory of the device; no source is asked then. */
-    mox_status (*place_experts)(mox_dev *d, int32_t layer, const mox_expert *experts, int64_t n, mox_err *err);
+    /* Once per layer: all its experts, by id, in memory of the device.  come: they are not there, but the
+     * source hands them over, each as in come but a multiple of `step` bytes behind it; where they would be
+     * if they stayed still decides about kernels, so that results are the same.  NULL: they stay. */
+    mox_status (*place_experts)(mox_dev *d, int32_t layer, const mox_expert *experts, int64_t n, const mox_expert *come, int64_t step,
+                                mox_err *err);
     /* Before the operations of a batch, which name its spans by their addresses; replaces tokens
      * and pos by addresses of the device. */
     void (*begin)(mox_dev *d, mox_batch *b);
     /* Many uploads at once, before there are steps. */
     void (*upload_all)(mox_dev *d, const mox_upload *pieces, int64_t n);
-    /* Bytes that could still be allocated. */
-    int64_t (*room)(mox_dev *d);
     /* Copies from another device of the same kind, in the order of the calls of both. */
-    void (*bring)(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes);
+    void (*copy_from)(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes);
+    mox_dev_copies copies; /* NULL, all of them: upload does as well */
 } mox_dev_apart;
 
 typedef struct mox_dev_ops {
@@ -222,6 +248,10 @@ mox_status mox_dev_cuda_count(int *n, mox_err *err);
 /*   and the GPU of an Apple machine (dev/metal); and whether this is one. */
 mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err);
 mox_status mox_dev_metal_find(mox_err *err);
+/* What reserve, and place_experts of so many layers of n_experts, take of a GPU's memory. */
+int64_t mox_dev_gpu_table_bytes(const mox_dev_sizes *most, int64_t n_layers, int64_t n_experts);
+/* Whether GPUs have kernels for a few tokens that need all experts with matrices like this one at once. */
+bool mox_dev_gpu_needs_all(const mox_mat *m);
 /* Computes nothing: running a step through it measures what the step needs. */
 mox_status mox_dev_plan_open(mox_dev **out, mox_err *err);
 

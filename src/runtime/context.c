@@ -26,7 +26,7 @@ static mox_status reserve(mox_context *c, const mox_section *p, void *out, int64
     else if (d->memory.alloc(d, bytes, &memory, NULL) != MOX_OK) memory = NULL;
     if (!memory && d && d->apart)
         return mox_fail(err, MOX_E_FULL, "%s takes %lld MiB, and device %s has %lld MiB free; ask for less context", what,
-                        (long long)mox_ceil_div(bytes, 1 << 20), d->name, (long long)(d->apart->room(d) >> 20));
+                        (long long)mox_ceil_div(bytes, 1 << 20), d->name, (long long)(mox_device_room(d) >> 20));
     if (!memory) return mox_fail_memory(err, (size_t)bytes, what);
     memcpy(out, &memory, sizeof memory);
     return MOX_OK;
@@ -36,7 +36,7 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
 {
     const int64_t max = c->model->dims.n_ctx_max;
     if (o->n_ctx < 0 || o->n_seqs < 0 || o->n_batch < 0 || o->n_checkpoints < 0 || o->expert_bytes < 0 || o->n_readers < 0 ||
-        o->read_bytes < 0 || o->prefix_bytes < 0)
+        o->read_bytes < 0 || o->prefix_bytes < 0 || o->device_bytes < 0)
         return mox_fail(err, MOX_E_ARG, "context options must not be negative");
     if (o->n_ctx > max)
         return mox_fail(err, MOX_E_FULL, "a context of %lld tokens is more than the %lld that the model was made for",
@@ -194,8 +194,7 @@ static mox_status reserve_step(mox_context *c, mox_err *err)
     if (!mox_mul_i64((int64_t)c->step_bytes, c->n_sections, &bytes) || !mox_add_i64(c->bytes, bytes, &bytes))
         return mox_fail(err, MOX_E_FULL, "a batch would need more bytes than a machine can count; ask for less");
     c->bytes = bytes;
-    if (c->planning) return MOX_OK;
-    return c->sections[0].dev->apart ? mox_context_fill_devices(c, err) : mox_arena_init(&c->sections[0].arena, c->step_bytes, err);
+    return c->planning || c->sections[0].dev->apart ? MOX_OK : mox_arena_init(&c->sections[0].arena, c->step_bytes, err);
 }
 
 static mox_status create(mox_context **out, const mox_model *model, const mox_context_opts *opts, bool planning, mox_err *err)
@@ -217,6 +216,7 @@ static mox_status create(mox_context **out, const mox_model *model, const mox_co
     if (status == MOX_OK) status = reserve_sequences(c, opts->prefix_bytes, err);
     if (status == MOX_OK && !planning) status = mox_expert_store_init(&c->experts, model, opts, err);
     if (status == MOX_OK) status = reserve_step(c, err);
+    if (status == MOX_OK && !planning && c->sections[0].dev->apart) status = mox_context_fill_devices(c, opts, err);
     if (status == MOX_OK && c->experts.stream) c->bytes += mox_expert_stream_bytes(c->experts.stream);
     if (status != MOX_OK) mox_context_destroy(&c);
     *out = c;
@@ -236,6 +236,7 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
     *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .state_bytes = c->state_bytes,
                                .step_bytes = (int64_t)c->step_bytes,
                                .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
+    mox_device_measure(c, opts ? opts->device : NULL, &out->device);
     out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
     if (opts && opts->prefix_bytes > 0) out->small_bytes += mox_tree_table_bytes(c);
     mox_context_destroy(&c);
@@ -246,6 +247,7 @@ void mox_context_destroy(mox_context **context)
 {
     mox_context *c = *context;
     if (!c) return;
+    mox_expert_tier_deinit(&c->tier);
     mox_expert_store_deinit(&c->experts);
     mox_context_close_devices(c);
     mox_free(c->caches);
@@ -285,12 +287,15 @@ void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){0};
     if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
+    if (c->tier.model) mox_expert_tier_get_stats(&c->tier, out);
 }
 
 void mox_context_get_heat(const mox_context *c, uint32_t *out)
 {
-    if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
-    else memset(out, 0, (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out);
+    const size_t bytes = (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out;
+    if (c->tier.model) memcpy(out, c->tier.heat, bytes);
+    else if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
+    else memset(out, 0, bytes);
 }
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)

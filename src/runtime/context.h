@@ -20,6 +20,7 @@
 
 #include "model/model.h"
 #include "runtime/expert_store.h"
+#include "runtime/expert_tier.h"
 #include "runtime/pages.h"
 
 enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16, MOX_SECTIONS_MAX = 8 };
@@ -85,6 +86,7 @@ struct mox_context {
     int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
     mox_expert_store experts;
+    mox_expert_tier tier; /* above the store, when experts come and go on the device */
     mox_context_load load;
     float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */
 
@@ -103,6 +105,27 @@ struct mox_context {
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);
 
+/* runtime/device.c: memory of a device of its own; all 0 where the host's is used. */
+typedef struct mox_device_sizes {
+    int64_t weight_bytes, dense_bytes; /* all that the model uses; routed experts left out */
+    int64_t cache_bytes, step_bytes;
+    int64_t other_bytes; /* tables, and what the driver takes */
+    int64_t slot_bytes, n_experts, least_slots; /* of routed experts that come and go */
+    int64_t unit;        /* allocations are rounded up to */
+} mox_device_sizes;
+/* What devices of a kind take for themselves, for measuring.  NULL: the device has no memory of its own. */
+typedef struct mox_device_costs {
+    int64_t unit;       /* allocations are rounded up to */
+    int64_t own_bytes;  /* that the driver takes there */
+    int64_t host_bytes; /*   and of the host's memory */
+} mox_device_costs;
+const mox_device_costs *mox_device_find_costs(const char *device);
+void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out);
+/* All of it, with so many slots; -1: all experts stay. */
+int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots);
+/* Slots that fit a budget. */
+int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget);
+
 /* What create with these options would reserve, by the code that does. */
 typedef struct mox_context_sizes {
     int64_t cache_bytes; /* attention caches, recurrent states and their checkpoints */
@@ -110,13 +133,22 @@ typedef struct mox_context_sizes {
     int64_t step_bytes;  /* activations */
     int64_t small_bytes; /* everything else: timelines, page tables, logits */
     int64_t n_ctx, n_batch, n_seqs;
+    mox_device_sizes device;
 } mox_context_sizes;
 mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err);
 
-/* runtime/device.c, for create: opens the devices that the options name and divides the layers between
- * them; later brings all that they need to them; and gives that back. */
+/* For create: opens the devices that the options name and divides the layers between them (runtime/device.c);
+ * later brings all that they need to them, and gives that back (runtime/device_fill.c). */
+int64_t mox_device_aligned(int64_t bytes); /* of a tensor, as it lies there */
+int64_t mox_device_room(mox_dev *d);       /* bytes that could still be allocated */
+/* Where a tensor of a model is needed. */
+typedef struct mox_need {
+    int64_t layer;    /* -1: with none */
+    bool first, last; /* with the first layer, with the last */
+} mox_need;
+mox_need mox_device_need(const mox_model *m, const char *prefix, int64_t tensor);
 mox_status mox_context_open_devices(mox_context *c, const mox_context_opts *o, mox_err *err);
-mox_status mox_context_fill_devices(mox_context *c, mox_err *err);
+mox_status mox_context_fill_devices(mox_context *c, const mox_context_opts *o, mox_err *err);
 void mox_context_close_devices(mox_context *c);
 /* The section that has a layer. */
 const mox_section *mox_context_section_of(const mox_context *c, int64_t layer);

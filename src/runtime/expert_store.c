@@ -83,9 +83,14 @@ mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, co
                     model->config.path);
 }
 
+int64_t mox_expert_store_ready(mox_expert_store *s)
+{
+    return s->stream ? mox_expert_stream_ready(s->stream) : s->n_ids - s->n_given;
+}
+
 void mox_expert_store_adapt(mox_expert_store *s)
 {
-    if (!s->stream) return;
+    if (!s->stream || s->pinned) return;
     mox_expert_stats now;
     mox_expert_stream_get_stats(s->stream, &now);
     const int64_t in_use = now.n_slots - now.n_slots_away, more = mox_min_i64(mox_ceil_div(now.n_slots, TAKE_PART), now.n_slots_away);

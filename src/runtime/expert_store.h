@@ -17,6 +17,7 @@ typedef struct mox_expert_store {
     const mox_model *model;
     mox_expert_stream *stream; /* NULL: experts are mapped */
     mox_pressure pressure;
+    bool pinned; /* by a device: slots stay where they are */
     mox_trace_fn *trace;
     void *trace_user;
     /* mapped: what is acquired now */
@@ -27,6 +28,8 @@ typedef struct mox_expert_store {
 } mox_expert_store;
 
 mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, const mox_context_opts *opts, mox_err *err);
+/* Between acquire and release: how many experts next would hand over without waiting. */
+int64_t mox_expert_store_ready(mox_expert_store *s);
 /* Between batches: looks at times whether memory is short. */
 void mox_expert_store_adapt(mox_expert_store *s);
 void mox_expert_store_deinit(mox_expert_store *s); /* zeroed storage is fine */

@@ -512,6 +512,20 @@ mox_status mox_expert_stream_next(mox_expert_stream *s, mox_expert *out, int64_t
     return MOX_OK;
 }
 
+int64_t mox_expert_stream_ready(mox_expert_stream *s)
+{
+    collect(s);
+    return s->n_ready - s->n_given;
+}
+
+void *mox_expert_stream_memory(const mox_expert_stream *s, int64_t *bytes)
+{
+    *bytes = s->cache.n_slots * s->slot_bytes;
+    return s->first_slot;
+}
+
+bool mox_expert_stream_has_all(const mox_expert_stream *s) { return s->cache.n_slots == count_experts(s->model); }
+
 void mox_expert_stream_release(mox_expert_stream *s)
 {
     for (int64_t i = 0; i < s->n; i++) {

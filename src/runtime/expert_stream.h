@@ -49,6 +49,12 @@ void mox_expert_stream_release(mox_expert_stream *s);
 bool mox_expert_stream_wants(mox_expert_stream *s);
 void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n);
 
+/* How many next would hand over without waiting. */
+int64_t mox_expert_stream_ready(mox_expert_stream *s);
+/* All slots; whether there is one for every expert, so that nobody ever gives way. */
+void *mox_expert_stream_memory(const mox_expert_stream *s, int64_t *bytes);
+bool mox_expert_stream_has_all(const mox_expert_stream *s);
+
 /* Between batches: as few or as many of the slots are in use, at least one; the memory of the
  * others goes back to the system.  Slots that are being read stay for now, and those before them. */
 void mox_expert_stream_resize(mox_expert_stream *s, int64_t n_slots);

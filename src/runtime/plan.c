@@ -11,7 +11,11 @@
  * A plan is a way of having the experts and a size of batches.  Ways are tried from the
  * fastest to the smallest, and in each of them batches are halved until it fits, so the
  * smallest budget is simply the total of the smallest plan.  The length of the context
- * is never changed. */
+ * is never changed.
+ *
+ * A device with memory of its own has a budget of its own, and a plan fits when it keeps both.  All experts
+ * stay there if they can; else they come and go, and what is missing there comes from slots in memory of
+ * the host, which hold all experts if that fits, or from the disk. */
 #include "runtime/plan.h"
 
 #include "base/alloc.h"
@@ -40,8 +44,15 @@ typedef struct planner {
     int n_contexts;
     int64_t mapped_bytes, dense_bytes, expert_bytes, slot_bytes, fixed_bytes;
     int64_t smallest_batch;
+    bool apart; /* the device has memory of its own */
     mox_err *err;
 } planner;
+
+/* How experts are had, and whether they come and go on the device. */
+typedef struct way {
+    mox_experts experts;
+    bool come;
+} way;
 
 /* Saturates: what is that large fits nowhere. */
 static int64_t plus(int64_t a, int64_t b)
@@ -51,6 +62,13 @@ static int64_t plus(int64_t a, int64_t b)
 }
 
 /* ---- sizes ---- */
+
+/* That the driver of its device takes. */
+static int64_t host_bytes(const mox_context_opts *o)
+{
+    const mox_device_costs *costs = mox_device_find_costs(o->device);
+    return costs ? costs->host_bytes : 0;
+}
 
 static int64_t threads_of(const mox_context_opts *o) { return o->n_threads > 0 ? o->n_threads : mox_machine_threads(); }
 
@@ -78,7 +96,8 @@ static void measure_fixed(planner *l)
     int64_t n_samplers = 1; /* every sequence may be a reply of its own */
     for (int i = 0; i < l->n_contexts; i++) n_samplers = mox_max_i64(n_samplers, l->contexts[i].n_seqs);
     bytes = plus(bytes, n_samplers * SAMPLER_BYTES * l->m->dims.n_vocab);
-    for (int i = 0; i < l->n_contexts; i++) bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES);
+    for (int i = 0; i < l->n_contexts; i++)
+        bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES + host_bytes(&l->contexts[i]));
     l->fixed_bytes = bytes;
 }
 
@@ -130,33 +149,52 @@ static mox_status add_slots(const planner *l, mox_plan *p)
     return MOX_OK;
 }
 
-static mox_status try_batch(const planner *l, mox_plan *p, mox_experts experts, int64_t n_batch)
+/* What a context has on its device; experts come and go there, or stay. */
+static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, bool come)
 {
-    p->experts = experts;
+    mox_plan_device *d = &p->device;
+    const int64_t budget = d->budget == INT64_MAX ? INT64_MAX : d->budget / l->n_contexts;
+    const int64_t n = come ? mox_max_i64(mox_device_slots(s, budget), s->least_slots) : 0;
+    d->weights_bytes = plus(d->weights_bytes, come ? s->dense_bytes : s->weight_bytes);
+    d->experts_bytes = plus(d->experts_bytes, n * s->slot_bytes);
+    d->cache_bytes = plus(d->cache_bytes, s->cache_bytes);
+    d->activation_bytes = plus(d->activation_bytes, s->step_bytes);
+    d->other_bytes = plus(d->other_bytes, s->other_bytes);
+    d->total = plus(d->total, mox_device_total(s, come ? n : -1));
+    d->slot_bytes = come ? s->slot_bytes : 0;
+    d->n_slots = d->n_slots > 0 ? mox_min_i64(d->n_slots, n) : n;
+    if (come) p->other_bytes = plus(p->other_bytes, mox_expert_tier_bytes(l->m, n));
+}
+
+static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_batch)
+{
+    p->experts = how.experts;
     p->n_batch = n_batch;
     p->other_bytes = l->fixed_bytes;
     p->dense_bytes = p->experts_bytes = p->cache_bytes = p->activation_bytes = p->slot_bytes = p->n_slots = 0;
+    p->device = (mox_plan_device){.budget = p->device.budget};
     for (int i = 0; i < l->n_contexts; i++) {
         mox_context_opts o = l->contexts[i];
         mox_context_sizes s;
         o.n_batch = (int32_t)n_batch;
         MOX_TRY(mox_context_measure(l->m, &o, &s, l->err));
-        p->cache_bytes = plus(p->cache_bytes, s.cache_bytes);
-        p->activation_bytes = plus(p->activation_bytes, s.step_bytes);
+        p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s.cache_bytes);
+        p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s.step_bytes);
         p->other_bytes = plus(p->other_bytes, s.small_bytes);
+        if (l->apart) add_device(l, p, &s.device, how.come);
         if (i == 0) p->n_ctx = s.n_ctx;
     }
-    if (experts == MOX_EXPERTS_RESIDENT) {
+    if (how.experts == MOX_EXPERTS_RESIDENT) {
         p->experts_bytes = l->expert_bytes;
         p->dense_bytes = l->mapped_bytes - l->expert_bytes;
-    } else if (experts == MOX_EXPERTS_STREAM) {
+    } else if (how.experts == MOX_EXPERTS_STREAM) {
         p->dense_bytes = l->dense_bytes;
         p->other_bytes = plus(p->other_bytes, reader_bytes(l));
         add_up(p);
         MOX_TRY(add_slots(l, p));
     }
     add_up(p);
-    p->fits = p->total <= p->budget;
+    p->fits = p->total <= p->budget && p->device.total <= p->device.budget;
     return MOX_OK;
 }
 
@@ -167,11 +205,11 @@ static int64_t wanted_slots(const planner *l, const mox_plan *p)
 }
 
 /* One way with the largest batch that fits, or the smallest there is. */
-static mox_status try_way(const planner *l, mox_plan *p, mox_experts experts)
+static mox_status try_way(const planner *l, mox_plan *p, way how)
 {
     for (int64_t n = p->n_batch_wanted;; n = mox_max_i64(n / 2, l->smallest_batch)) {
-        MOX_TRY(try_batch(l, p, experts, n));
-        const bool good = p->fits && (experts != MOX_EXPERTS_STREAM || p->n_slots >= wanted_slots(l, p));
+        MOX_TRY(try_batch(l, p, how, n));
+        const bool good = p->fits && (how.experts != MOX_EXPERTS_STREAM || p->n_slots >= wanted_slots(l, p));
         if (good || n == l->smallest_batch) return MOX_OK;
     }
 }
@@ -190,10 +228,11 @@ static const char *no_stream(const planner *l, const mox_plan *p)
 }
 
 /* The ways that the options and the model leave, fastest first. */
-static mox_status list_ways(const planner *l, const mox_plan *p, mox_experts out[2], int *n)
+static mox_status list_ways(const planner *l, const mox_plan *p, way out[2], int *n)
 {
     mox_experts asked = l->o->experts;
     const char *problem = no_stream(l, p);
+    const bool may_come = l->apart && l->o->vram_bytes > 0 && p->n_experts > 0;
     *n = 0;
     if (asked < MOX_EXPERTS_AUTO || asked > MOX_EXPERTS_MMAP)
         return mox_fail(l->err, MOX_E_ARG, "experts: %d is no way of having them", (int)asked);
@@ -201,34 +240,43 @@ static mox_status list_ways(const planner *l, const mox_plan *p, mox_experts out
     if (asked != MOX_EXPERTS_STREAM && (l->o->n_slots > 0 || l->m->dense_only))
         return mox_fail(l->err, MOX_E_ARG, "slots are for experts that are streamed");
     if (asked == MOX_EXPERTS_STREAM && problem) return mox_fail(l->err, MOX_E_ARG, "%s", problem);
-    if (asked != MOX_EXPERTS_AUTO) {
-        out[(*n)++] = asked;
+    const bool is_auto = asked == MOX_EXPERTS_AUTO;
+    if (asked == MOX_EXPERTS_STREAM) {
+        out[(*n)++] = (way){asked, may_come};
         return MOX_OK;
     }
-    out[(*n)++] = MOX_EXPERTS_RESIDENT;
-    if (!problem) out[(*n)++] = MOX_EXPERTS_STREAM;
+    out[(*n)++] = (way){is_auto ? MOX_EXPERTS_RESIDENT : asked, false};
+    if (may_come) out[(*n)++] = (way){is_auto && !problem ? MOX_EXPERTS_STREAM : out[0].experts, true};
+    else if (is_auto && !problem && !l->apart) out[(*n)++] = (way){MOX_EXPERTS_STREAM, false};
     return MOX_OK;
 }
 
 static mox_status choose(const planner *l, mox_plan *p)
 {
-    mox_experts ways[2];
+    way ways[2];
     int n;
     MOX_TRY(list_ways(l, p, ways, &n));
+    const int64_t budget = p->budget, device_budget = p->device.budget;
     mox_plan best = {0}, least = {0};
+    int64_t least_device = INT64_MAX;
+    bool least_fits = false; /* on the device */
     for (int i = 0; i < n; i++) {
         mox_plan tried = *p;
         MOX_TRY(try_way(l, &tried, ways[i]));
         if (tried.fits && !best.fits) best = tried;
         tried = *p;
-        tried.budget = 0; /* leaves no room for more than one slot */
+        tried.budget = tried.device.budget = 0; /* leaves no room for more slots than there must be */
         MOX_TRY(try_batch(l, &tried, ways[i], l->smallest_batch));
-        if (i == 0 || tried.total < least.total) least = tried;
+        const bool fits = tried.device.total <= device_budget;
+        least_device = mox_min_i64(least_device, tried.device.total);
+        if (i == 0 || (fits && !least_fits) || (fits == least_fits && tried.total < least.total)) least = tried;
+        least_fits = least_fits || fits;
     }
-    const int64_t budget = p->budget;
     *p = best.fits ? best : least;
     p->budget = budget;
     p->least_budget = least.total;
+    p->device.budget = device_budget;
+    p->device.least_budget = least_device;
     return MOX_OK;
 }
 
@@ -248,7 +296,8 @@ static mox_status begin(planner *l, mox_plan *p)
 mox_status mox_plan_make_at(const char *root, mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err)
 {
     *out = (mox_plan){.available = plus(mox_machine_memory(root), mox_machine_own(root))};
-    if (opts->ram_bytes < 0 || opts->n_slots < 0) return mox_fail(err, MOX_E_ARG, "a budget of %lld bytes and %lld slots: neither can be negative",
+    if (opts->ram_bytes < 0 || opts->n_slots < 0 || opts->vram_bytes < 0)
+        return mox_fail(err, MOX_E_ARG, "a budget of %lld bytes and %lld slots: neither can be negative",
                         (long long)opts->ram_bytes, (long long)opts->n_slots);
     planner l = {.m = m, .o = opts, .err = err};
     if (opts->context) l.contexts[0] = *opts->context;
@@ -256,6 +305,8 @@ mox_status mox_plan_make_at(const char *root, mox_plan *out, const mox_model *m,
     if (opts->second) l.contexts[l.n_contexts++] = *opts->second;
     if (opts->ram_bytes > 0) out->budget = opts->ram_bytes;
     else out->budget = out->available == INT64_MAX ? INT64_MAX : out->available / 10 * 8;
+    l.apart = mox_device_find_costs(l.contexts[0].device) != NULL;
+    if (l.apart) out->device.budget = opts->vram_bytes > 0 ? opts->vram_bytes : INT64_MAX;
     MOX_TRY(begin(&l, out));
     measure_fixed(&l);
     return choose(&l, out);

@@ -65,7 +65,7 @@ static mox_run make_run(const mox_context *c, const mox_section *p, mox_arena *a
 {
     return (mox_run){.dev = p->dev, .arena = arena, .first = p->first, .end = p->end, .recurrent_at = p->state_at,
                      .residency = p->places ? &p->residency : &c->model->residency,
-                     .experts = (mox_expert_source *)&c->experts.source, .cancel = cancel,
+                     .experts = (mox_expert_source *)(c->tier.model ? &c->tier.source : &c->experts.source), .cancel = cancel,
                      .deterministic = c->deterministic, .n = n, .tokens = c->tokens,
                      .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
                      .err = err};
@@ -180,7 +180,7 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
         h = MOX_TAKE(&p->arena, float, n * D);
         head.rows = MOX_TAKE(&p->arena, float, MOX_HEAD_ROWS * D);
         head.logits = MOX_TAKE(&p->arena, float, MOX_HEAD_ROWS * V);
-        if (i > 0) p->dev->apart->bring(p->dev, h, c->sections[i - 1].dev, passed_on, n * D * (int64_t)sizeof *h);
+        if (i > 0) p->dev->apart->copy_from(p->dev, h, c->sections[i - 1].dev, passed_on, n * D * (int64_t)sizeof *h);
         mox_run run = begin_section(c, p, segs, n, n_spans, opts ? opts->cancel : NULL, err);
         head.run = run;
         MOX_TRY(mox_decoder_forward(c->model, &run, h));

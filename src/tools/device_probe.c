@@ -21,7 +21,7 @@ mox_status mox_device_probe_create(mox_device_probe **out, const mox_context *c,
     mox_device_probe *p = mox_alloc_array(1, sizeof *p);
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe");
     p->dev = d;
-    p->bytes = mox_min_i64(most_bytes, d->apart->room(d) / 4);
+    p->bytes = mox_min_i64(most_bytes, mox_device_room(d) / 4);
     mox_status status = d->memory.alloc(d, p->bytes, &p->from, err);
     if (status == MOX_OK) status = d->memory.alloc(d, p->bytes, &p->to, err);
     if (status != MOX_OK) mox_device_probe_destroy(&p);

@@ -484,7 +484,7 @@ bool ck_device_open(const char *name, mox_kern *kern, const ck_device_plant *pla
     else if (strcmp(name, "cuda") == 0) must(mox_dev_cuda_open(&at.dev, 0, false, &err), &err);
     else if (strcmp(name, "metal") == 0) must(mox_dev_metal_open(&at.dev, false, &err), &err);
     else return false;
-    must(at.dev->apart->reserve(at.dev, ROWS_MAX, SPANS_MAX, PAGES_MAX, &err), &err);
+    must(at.dev->apart->reserve(at.dev, &(mox_dev_sizes){.n_rows = ROWS_MAX, .n_spans = SPANS_MAX, .n_pages = PAGES_MAX}, &err), &err);
     mox_gpu_backend *b = ((mox_dev_gpu *)at.dev)->backend;
     at.launch = b->launch;
     at.plant = plant;

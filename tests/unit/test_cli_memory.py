@@ -64,6 +64,34 @@ class Memory(Case):
         self.assertEqual((r.returncode, json.loads(r.stdout)["fits"]), (4, False))
         self.assertGreater(json.loads(r.stdout)["least_budget"], 3 << 20)
 
+    def test_memory_of_a_gpu(self):
+        model = self.models()[1]
+        args = ["-m", model, "--device", "emu", "-c", "64", "--ram", "1G"]
+        r = moxie("plan", *args, "--vram", "1M")
+        self.says(r, 4, "--vram 1M", "a context of 64 tokens")
+        least = re.search(rb"at least --vram (\S+)", r.stderr).group(1).decode()
+        o = self.plan(*args, "--vram", least)
+        d = o["device"]
+        self.assertTrue(o["fits"])
+        self.assertLessEqual(d["total"], d["budget"])
+        self.assertGreaterEqual(d["n_slots"], 16)
+        self.assertEqual((o["experts"], o["n_slots"], o["cache_bytes"]), ("stream", o["n_experts"], 0))
+        page = self.good(moxie("plan", *args, "--vram", least)).decode()
+        self.assertIn("%d of %d experts" % (d["n_slots"], o["n_experts"]), page)
+        self.assertEqual(self.plan(*args, "--vram", "1G")["device"]["n_slots"], 0)
+        ids, all_, some = self.path("ids", b"1 2"), self.path("all"), self.path("some")
+        self.good(moxie("logits", *args, "--tokens", ids, "--out", all_))
+        r = moxie("logits", *args, "--vram", least, "--tokens", ids, "--out", some)
+        self.good(r)
+        self.assertIn(b"come and go on the GPU", r.stderr)
+        with open(all_, "rb") as f, open(some, "rb") as g:
+            self.assertEqual(f.read(), g.read())
+        self.says(moxie("plan", "-m", model, "--vram", "1G"), 2, "--vram", "--device cuda")
+        o = json.loads(self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--device", "cuda", "--vram", "6G", "--ram", "20G", "--json")))
+        self.assertEqual((o["experts"], o["n_slots"]), ("stream", o["n_experts"]))
+        self.assertLess(o["device"]["n_slots"], o["n_experts"])
+        self.assertGreater(o["device"]["total"] + o["device"]["slot_bytes"] * 2, o["device"]["budget"])
+
     def test_a_context_is_never_shortened(self):
         small, large = (self.plan("-m", DEMO, "-c", c, "--ram", "300M") for c in ("256", "4096"))
         self.assertEqual((small["n_ctx"], large["n_ctx"]), (256, 4096))
@@ -163,7 +191,7 @@ class Plan(Case):
 
     def test_refusals(self):
         self.says(moxie("plan", "-m", DEMO, "--synthetic", "deepseek-v3"), 2, "--synthetic")
-        self.says(moxie("plan", "-m", DEMO, "--weights", "copy", "--experts", "stream", "--disk", "1"), 2, "copied")
+        self.says(moxie("plan", "-m", DEMO, "--weights", "copy", "--experts", "stream", "--disk", "1"), 2, "--weights copy")
         self.says(moxie("plan", "--synthetic", "gpt"), 2, "deepseek-v3")
         self.says(moxie("plan", "--synthetic", "deepseek-v3", "--ram", "8G"), 4, "--ram 8G", "4096 tokens", "at least --ram 9.")
         self.says(moxie("plan", "-m", DEMO, "--disk", "0"), 2, "--disk")

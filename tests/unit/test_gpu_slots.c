@@ -43,10 +43,11 @@ static int begin(void **state)
 {
     (void)state;
     at.n_blocks = 0;
+    const mox_dev_sizes sizes = {.n_rows = 128, .n_spans = 4, .n_pages = 64};
     must(OPEN(&at.plain, false, &at.err));
     must(OPEN(&at.halves, true, &at.err));
-    must(at.plain->apart->reserve(at.plain, 128, 4, 64, &at.err));
-    must(at.halves->apart->reserve(at.halves, 128, 4, 64, &at.err));
+    must(at.plain->apart->reserve(at.plain, &sizes, &at.err));
+    must(at.halves->apart->reserve(at.halves, &sizes, &at.err));
     return 0;
 }
 static int end(void **state)
@@ -267,7 +268,7 @@ static float *experts(const problem *p, int64_t *n)
     for (int32_t e = 0; e < EXPERTS; e++)
         all[e] = (mox_expert){.id = e, .gate = affine(&rng, p->bits, width, DIM), .up = affine(&rng, p->bits, width, DIM),
                               .down = affine(&rng, p->bits, DIM, width)};
-    must(at.now->apart->place_experts(at.now, layer, all, EXPERTS, &at.err));
+    must(at.now->apart->place_experts(at.now, layer, all, EXPERTS, NULL, 0, &at.err));
     const int64_t pairs = p->n * K;
     int32_t ids[256];
     assert_true(pairs <= 256);

@@ -19,6 +19,9 @@ static double arithmetic_percent(const bench_row *r)
 static double all_tokens(const bench_row *r) { return r->samples > 0 ? (double)(r->tokens * r->samples) : 1.0; }
 static double disk_bytes(const bench_row *r) { return (double)r->experts.bytes_read / all_tokens(r); }
 static double disk_rate(const bench_row *r) { return r->seconds > 0.0 ? (double)r->experts.bytes_read / r->seconds : 0.0; }
+static double copied_bytes(const bench_row *r) { return (double)r->experts.bytes_copied / all_tokens(r); }
+static double copy_rate(const bench_row *r) { return r->seconds > 0.0 ? (double)r->experts.bytes_copied / r->seconds : 0.0; }
+static double copy_wait_ms(const bench_row *r) { return 1e3 * r->experts.copy_wait_s / all_tokens(r); }
 static double wait_ms(const bench_row *r) { return 1e3 * r->experts.wait_s / all_tokens(r); }
 
 /* What a token takes at least when experts are read while nothing but experts is computed: reading,
@@ -31,7 +34,7 @@ static double stream_percent(const bench_row *r)
 }
 
 /* The numbers of a row, for CSV and JSON alike. */
-enum { N_NUMBERS = 28 };
+enum { N_NUMBERS = 33 };
 typedef struct number {
     const char *name;
     double value;
@@ -67,6 +70,11 @@ static void numbers_of(const bench_row *r, number out[N_NUMBERS])
         {"stream_percent", stream_percent(r)},
         {"expert_slots", (double)r->experts.n_slots},
         {"expert_slots_away", (double)r->experts.n_slots_away},
+        {"device_slots", (double)r->experts.n_device_slots},
+        {"device_hit_percent", mox_cli_device_hit_percent(&r->experts)},
+        {"copied_bytes_per_token", copied_bytes(r)},
+        {"copied_gbytes_per_s", copy_rate(r) / 1e9},
+        {"copy_wait_ms_per_token", copy_wait_ms(r)},
         {"rss_anon_bytes", (double)r->own_bytes},
     };
     memcpy(out, all, sizeof all);
@@ -116,6 +124,9 @@ static void table_row(const bench_row *r)
         mox_cli_putf(" %4.0f%% %11.1f %6.2f %6.2f %8.1f %8.1f %8.1f %4.0f%% %7lld %9.2f", mox_cli_hit_percent(&r->experts),
                      disk_bytes(r) / 1e6, disk_rate(r) / 1e9, r->probe_disk / 1e9, read_ms(r), dense_ms(r), wait_ms(r), stream_percent(r),
                      (long long)(r->experts.n_slots - r->experts.n_slots_away), (double)r->own_bytes / 1e9);
+    if (r->experts.n_device_slots > 0)
+        mox_cli_putf(" %4.0f%% %11.1f %6.2f %8.1f %7lld", mox_cli_device_hit_percent(&r->experts), copied_bytes(r) / 1e6,
+                     copy_rate(r) / 1e9, copy_wait_ms(r), (long long)r->experts.n_device_slots);
     mox_cli_putf("\n");
 }
 
@@ -155,6 +166,8 @@ void bench_print_begin(const bench_setup *s)
         if (experts.n_slots > 0)
             mox_cli_putf(" %5s %11s %6s %6s %8s %8s %8s %5s %7s %9s", "hit", "disk MB/tok", "GB/s", "probe", "read ms", "dense ms",
                          "wait ms", "%", "slots", "GB memory");
+        if (experts.n_device_slots > 0)
+            mox_cli_putf(" %5s %11s %6s %8s %7s", "GPU", "copy MB/tok", "GB/s", "wait ms", "slots");
         mox_cli_putf(s->color ? "\x1b[0m\n" : "\n");
     }
     mox_cli_put_flush();

@@ -78,6 +78,9 @@ static const struct {
     {"prefetched_used", offsetof(mox_expert_stats, prefetched_used)},
     {"guessed", offsetof(mox_expert_stats, guessed)},
     {"guessed_right", offsetof(mox_expert_stats, guessed_right)},
+    {"device_hits", offsetof(mox_expert_stats, device_hits)},
+    {"device_misses", offsetof(mox_expert_stats, device_misses)},
+    {"bytes_copied", offsetof(mox_expert_stats, bytes_copied)},
 };
 enum { N_COUNTS = sizeof counts / sizeof *counts };
 
@@ -97,6 +100,7 @@ static void add_counts(mox_expert_stats *sum, const mox_expert_stats *s, int sig
     }
     sum->wait_s += sign * s->wait_s;
     sum->busy_s += sign * s->busy_s;
+    sum->copy_wait_s += sign * s->copy_wait_s;
 }
 
 mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_expert_stats *before)
@@ -113,19 +117,34 @@ void mox_cli_experts_add(mox_expert_stats *sum, const mox_expert_stats *s)
     add_counts(sum, &before, 1);
 }
 
-double mox_cli_hit_percent(const mox_expert_stats *s)
+static double percent(int64_t hits, int64_t misses)
 {
-    return s->hits + s->misses > 0 ? 100.0 * (double)s->hits / (double)(s->hits + s->misses) : 0.0;
+    return hits + misses > 0 ? 100.0 * (double)hits / (double)(hits + misses) : 0.0;
+}
+
+double mox_cli_hit_percent(const mox_expert_stats *s) { return percent(s->hits, s->misses); }
+double mox_cli_device_hit_percent(const mox_expert_stats *s) { return percent(s->device_hits, s->device_misses); }
+
+/* What experts that come and go on a device took. */
+static void describe_device(const mox_expert_stats *s, double n, char out[MOX_CLI_DESCRIPTION])
+{
+    char copied[MOX_CLI_AMOUNT];
+    out[0] = '\0';
+    if (s->n_device_slots == 0) return;
+    (void)snprintf(out, MOX_CLI_DESCRIPTION, " | on the GPU hit %.0f%% copied %s (%.1f MB/tok, wait %.1f ms/tok) slots %lld",
+                   mox_cli_device_hit_percent(s), mox_cli_describe_bytes(s->bytes_copied, copied), (double)s->bytes_copied / n / 1e6,
+                   s->copy_wait_s / n * 1e3, (long long)s->n_device_slots);
 }
 
 void mox_cli_describe_experts(const mox_expert_stats *s, int64_t n_tokens, int64_t own_bytes, char out[MOX_CLI_DESCRIPTION])
 {
     char read[MOX_CLI_AMOUNT], own[MOX_CLI_AMOUNT], away[MOX_CLI_AMOUNT] = "";
     const double n = n_tokens > 0 ? (double)n_tokens : 1.0;
-    out[0] = '\0';
+    describe_device(s, n, out);
     if (s->n_slots == 0) return;
+    const size_t used = strlen(out);
     if (s->n_slots_away > 0) (void)snprintf(away, sizeof away, "%lld of ", (long long)(s->n_slots - s->n_slots_away));
-    (void)snprintf(out, MOX_CLI_DESCRIPTION, " | experts hit %.0f%% read %s (%.1f MB/tok, wait %.1f ms/tok) slots %s%lld memory %s",
+    (void)snprintf(out + used, MOX_CLI_DESCRIPTION - used, " | experts hit %.0f%% read %s (%.1f MB/tok, wait %.1f ms/tok) slots %s%lld memory %s",
                    mox_cli_hit_percent(s), mox_cli_describe_bytes(s->bytes_read, read), (double)s->bytes_read / n / 1e6,
                    s->wait_s / n * 1e3, away, (long long)s->n_slots, mox_cli_describe_bytes(own_bytes, own));
 }
@@ -141,9 +160,15 @@ void mox_cli_put_experts_json(const mox_expert_stats *s, int64_t n_tokens)
         {"hit_rate", mox_cli_hit_percent(s) / 100.0},
         {"bytes_read_per_token", (double)s->bytes_read / n},
         {"wait_s_per_token", s->wait_s / n},
+        {"device_hit_rate", mox_cli_device_hit_percent(s) / 100.0},
+        {"bytes_copied_per_token", (double)s->bytes_copied / n},
+        {"copy_wait_s", s->copy_wait_s},
+        {"copy_wait_s_per_token", s->copy_wait_s / n},
     };
-    mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slots_away\": %lld, \"slot_bytes\": %lld, \"policy\": \"%s\"",
-                 (long long)s->n_slots, (long long)s->n_slots_away, (long long)s->slot_bytes, s->policy);
+    mox_cli_putf(", \"experts\": {\"slots\": %lld, \"slots_away\": %lld, \"slot_bytes\": %lld, \"policy\": \"%s\", \"device_slots\": %lld, "
+                 "\"device_slot_bytes\": %lld",
+                 (long long)s->n_slots, (long long)s->n_slots_away, (long long)s->slot_bytes, s->policy ? s->policy : "none",
+                 (long long)s->n_device_slots, (long long)s->device_slot_bytes);
     for (int i = 0; i < N_COUNTS; i++) mox_cli_putf(", \"%s\": %lld", counts[i].name, (long long)count_at(s, i));
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         mox_cli_putf(", \"%s\": ", rates[i].name);

@@ -32,15 +32,19 @@ mox_plan_opts mox_cli_memory_opts(const mox_cli_options *o)
     static const char *const names[] = {[MOX_EXPERTS_AUTO] = "auto", [MOX_EXPERTS_RESIDENT] = "resident",
                                         [MOX_EXPERTS_STREAM] = "stream", [MOX_EXPERTS_MMAP] = "mmap"};
     mox_plan_opts opts = {.ram_bytes = mox_cli_given(o, OPT_RAM) ? o->v[OPT_RAM].number : 0,
+                          .vram_bytes = mox_cli_given(o, OPT_VRAM) ? o->v[OPT_VRAM].number : 0,
                           .n_slots = mox_cli_given(o, OPT_EXPERT_SLOTS) ? o->v[OPT_EXPERT_SLOTS].number : 0};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strcmp(o->v[OPT_EXPERTS].text, names[i]) == 0) opts.experts = (mox_experts)i;
     return opts;
 }
 
-/* Options that contradict each other. */
-static bool check(const mox_cli_options *o, const mox_plan_opts *p)
+bool mox_cli_memory_check(const mox_cli_options *o, const mox_plan_opts *p)
 {
+    if (p->vram_bytes > 0 && strcmp(o->v[OPT_DEVICE].text, "cpu") == 0) {
+        mox_cli_say("--vram is for a GPU, and goes with --device cuda");
+        return false;
+    }
     const bool stream = p->experts == MOX_EXPERTS_STREAM || p->n_slots > 0;
     if (p->n_slots > 0 && p->experts != MOX_EXPERTS_STREAM && p->experts != MOX_EXPERTS_AUTO) {
         mox_cli_say("--expert-slots goes with --experts stream, not %s", o->v[OPT_EXPERTS].text);
@@ -56,6 +60,11 @@ static bool check(const mox_cli_options *o, const mox_plan_opts *p)
 int mox_cli_memory_refuse(const mox_plan *p, const mox_cli_options *o)
 {
     char least[MOX_CLI_SIZE], budget[MOX_CLI_SIZE];
+    if (p->device.least_budget > p->device.budget) {
+        mox_cli_say("--vram %s is too small for this model with a context of %lld tokens: it needs at least --vram %s", o->v[OPT_VRAM].text,
+                    (long long)p->n_ctx, mox_cli_size(p->device.least_budget, least));
+        return EXIT_FULL;
+    }
     mox_cli_size(p->least_budget, least);
     mox_cli_size(p->budget, budget);
     if (mox_cli_given(o, OPT_RAM))
@@ -77,7 +86,9 @@ static void say_changes(const mox_plan *p, const mox_cli_options *o)
     if (p->n_batch < p->n_batch_wanted)
         mox_cli_say("prompts are read %lld tokens at a time instead of %lld, for want of memory", (long long)p->n_batch,
                     (long long)p->n_batch_wanted);
-    if (p->experts == MOX_EXPERTS_STREAM && strcmp(o->v[OPT_EXPERTS].text, "stream") != 0)
+    if (p->device.n_slots > 0)
+        mox_cli_say("experts come and go on the GPU: memory there for %lld of %lld", (long long)p->device.n_slots, (long long)p->n_experts);
+    if (p->experts == MOX_EXPERTS_STREAM && strcmp(o->v[OPT_EXPERTS].text, "stream") != 0 && p->n_slots < p->n_experts)
         mox_cli_say("experts are streamed: memory for %lld of %lld", (long long)p->n_slots, (long long)p->n_experts);
 }
 
@@ -96,9 +107,10 @@ static int load_dense(mox_cli_session *s, const mox_cli_options *o)
     return status == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
-static void complete(mox_context_opts *c, const mox_plan *p, const mox_disk_speed *reads)
+static void complete(mox_context_opts *c, int n_contexts, const mox_plan *p, const mox_disk_speed *reads)
 {
     if (!c) return;
+    c->device_bytes = p->device.budget < INT64_MAX ? p->device.budget / n_contexts : 0;
     c->n_batch = (int32_t)p->n_batch;
     c->expert_bytes = p->n_slots * p->slot_bytes;
     c->n_readers = reads->n_at_once;
@@ -120,7 +132,7 @@ int mox_cli_memory_plan(const mox_cli_session *s, const mox_cli_options *o, cons
 {
     mox_err err;
     mox_plan_opts opts = mox_cli_memory_opts(o);
-    if (!check(o, &opts)) return EXIT_USAGE;
+    if (!mox_cli_memory_check(o, &opts)) return EXIT_USAGE;
     opts.context = first;
     opts.second = second;
     opts.extra_bytes = extra_bytes;
@@ -134,8 +146,9 @@ int mox_cli_memory_follow(mox_cli_session *s, const mox_cli_options *o, const mo
     if (!p->fits) return mox_cli_memory_refuse(p, o);
     say_changes(p, o);
     const mox_disk_speed reads = choose_reads(s, o, p);
-    complete(first, p, &reads);
-    complete(second, p, &reads);
+    const int n_contexts = second ? 2 : 1;
+    complete(first, n_contexts, p, &reads);
+    complete(second, n_contexts, p, &reads);
     return p->experts == MOX_EXPERTS_STREAM ? load_dense(s, o) : EXIT_OK;
 }
 

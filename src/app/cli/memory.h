@@ -1,4 +1,4 @@
-/* app/cli/memory.h -- the memory budget: from --ram and --experts to contexts that fit. */
+/* app/cli/memory.h -- the memory budget: from --ram, --vram and --experts to contexts that fit. */
 #ifndef MOX_APP_CLI_MEMORY_H
 #define MOX_APP_CLI_MEMORY_H
 
@@ -12,6 +12,8 @@ const char *mox_cli_size(int64_t bytes, char out[MOX_CLI_SIZE]);
 
 /* What the options say about memory. */
 mox_plan_opts mox_cli_memory_opts(const mox_cli_options *o);
+/* False, and said, when options contradict each other. */
+bool mox_cli_memory_check(const mox_cli_options *o, const mox_plan_opts *p);
 /* Says that it does not fit, with the smallest budget that would; EXIT_FULL. */
 int mox_cli_memory_refuse(const mox_plan *p, const mox_cli_options *o);
 

@@ -96,6 +96,9 @@ const mox_cli_command mox_cli_commands[] = {
              "and dense, milliseconds per token that reading at the probe's rate and computing all but the experts take; "
              "wait, those in which there was nothing to compute until a read ended; slots of the expert cache that are in "
              "use; GB memory, what the process has for itself at the end of the test.\n"
+             "With --vram, when experts come and go on the GPU: GPU, the experts that were there, in percent; copy MB/tok and GB/s, "
+             "what was copied there; wait, milliseconds per token in which the GPU had nothing to compute until a copy ended; its "
+             "slots.  What is said about reading is then about the experts that were not there.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second.  Behind wait it is read and dense together in percent of the time taken.  With --experts "
              "stream memory and arithmetic are probed once, at the beginning."},
@@ -270,6 +273,9 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_RAM] = {"ram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
                  .help = "memory that the program may take, such as 12G, 1.5G or 512M, where G is 2^30 bytes (default: 80 % of "
                          "what is available)"},
+    [OPT_VRAM] = {"vram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
+                  .help = "memory that the program may take of a GPU, its driver included, such as 6G; experts that do not fit come and "
+                          "go (default: all of it, for all weights)"},
     [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
                   .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
                           "model unknown)"},

@@ -67,6 +67,7 @@ typedef enum option_id {
     OPT_WEIGHTS,
     OPT_NAMES,
     OPT_RAM,
+    OPT_VRAM,
     OPT_DISK,
     OPT_EXPERTS,
     OPT_EXPERT_SLOTS,

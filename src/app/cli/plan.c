@@ -66,9 +66,10 @@ static int make_plan(planning *g, const mox_cli_options *o)
     mox_err err;
     mox_context_opts context;
     mox_plan_opts opts = mox_cli_memory_opts(o);
+    if (!mox_cli_memory_check(o, &opts)) return EXIT_USAGE;
     int code = open_model(g, o, &opts.extra_bytes);
     if (code != EXIT_OK) return code;
-    mox_cli_context_opts(o, 0, &context);
+    mox_cli_context_opts_on(o, o->v[OPT_DEVICE].text, 0, &context);
     opts.context = &context;
     opts.extra_bytes += mox_cli_heat_bytes(g->s.model);
     return mox_plan_make(&g->plan, g->s.model, &opts, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
@@ -90,7 +91,7 @@ static int predict(planning *g, const mox_cli_options *o)
     mox_err err;
     mox_probe *probe;
     mox_context_opts context;
-    mox_cli_context_opts(o, 0, &context);
+    mox_cli_context_opts_on(o, "cpu", 0, &context);
     if (mox_probe_create(&probe, &context, 0, &err) != MOX_OK) return mox_cli_fail_opening(&err);
     enum { TRIES = 5 };
     for (int i = 0; i < TRIES; i++) { /* the best: others may disturb */
@@ -139,7 +140,26 @@ static void print_experts(const mox_plan *p)
     line("experts", p->experts_bytes, text);
 }
 
-static void print_page(const planning *g)
+static void print_device(const mox_plan *p, const char *name)
+{
+    const mox_plan_device *d = &p->device;
+    char text[96] = "";
+    mox_cli_putf("\non device %s: experts %s\n", name, d->n_slots > 0 ? "come and go" : "stay");
+    line("weights", d->weights_bytes, d->n_slots > 0 ? "without routed experts" : "");
+    if (d->n_slots > 0) {
+        (void)snprintf(text, sizeof text, "%lld of %lld experts, slots of %.2f MiB", (long long)d->n_slots, (long long)p->n_experts,
+                       (double)d->slot_bytes / 0x1p20);
+        line("experts", d->experts_bytes, text);
+    }
+    line("cache", d->cache_bytes, "");
+    line("activations", d->activation_bytes, "");
+    line("other", d->other_bytes, "");
+    line("total", d->total, "");
+    if (d->budget < INT64_MAX) line("budget", d->budget, "");
+    line("least budget", d->least_budget, "");
+}
+
+static void print_page(const planning *g, const char *device)
 {
     const mox_plan *p = &g->plan;
     char text[96] = "", decode[32], prefill[32];
@@ -157,6 +177,10 @@ static void print_page(const planning *g)
     if (p->budget < INT64_MAX) line("budget", p->budget, "");
     else mox_cli_putf("%-14s %14s\n", "budget", "unlimited");
     line("least budget", p->least_budget, "");
+    if (p->device.total > 0) {
+        print_device(p, device);
+        return; /* speeds are those of the processor */
+    }
     mox_cli_putf("\n%-14s %9s %14s %14s\n", "routing", "hits", "decode", "prefill");
     for (int i = 0; i < N_ROUTINGS; i++)
         mox_cli_putf("%-14s %8.1f%% %s %s\n", routings[i].name, 100.0 * g->speeds[i].hit_rate,
@@ -181,6 +205,24 @@ static void json_limit(const char *name, int64_t bytes)
     else mox_cli_putf("null");
 }
 
+static void print_device_json(const mox_plan_device *d)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"weights_bytes", d->weights_bytes}, {"experts_bytes", d->experts_bytes}, {"cache_bytes", d->cache_bytes},
+        {"activation_bytes", d->activation_bytes}, {"other_bytes", d->other_bytes}, {"least_budget", d->least_budget},
+        {"slot_bytes", d->slot_bytes}, {"n_slots", d->n_slots},
+    };
+    if (d->total == 0) return;
+    mox_cli_putf(", \"device\": {\"total\": %lld", (long long)d->total);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
+    json_limit("budget", d->budget);
+    mox_cli_putf("}");
+}
+
 static void print_json(const planning *g)
 {
     const mox_plan *p = &g->plan;
@@ -199,13 +241,14 @@ static void print_json(const planning *g)
     mox_cli_putf(", \"experts\": \"%s\", \"fits\": %s", mode_name(p->experts), p->fits ? "true" : "false");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
+    print_device_json(&p->device);
     json_limit("budget", p->budget);
     json_limit("available", p->available);
     json_real("weights_bytes_per_s", g->machine.weights_per_s, g->machine.weights_per_s > 0.0);
     json_real("macs_per_s", g->machine.macs_per_s, g->machine.macs_per_s > 0.0);
     json_real("disk_bytes_per_s", g->machine.disk_bytes_per_s, g->machine.disk_bytes_per_s > 0.0);
     mox_cli_putf(", \"routing\": [");
-    for (int i = 0; i < N_ROUTINGS && p->fits; i++) {
+    for (int i = 0; i < N_ROUTINGS && p->fits && p->device.total == 0; i++) {
         const mox_plan_speed *s = &g->speeds[i];
         mox_cli_putf("%s{\"name\": \"%s\"", i ? ", " : "", routings[i].name);
         json_real("hit_rate", s->hit_rate, p->experts != MOX_EXPERTS_MMAP);
@@ -221,9 +264,9 @@ int mox_cli_plan(const mox_cli_options *o)
 {
     planning g = {0};
     int code = make_plan(&g, o);
-    if (code == EXIT_OK && g.plan.fits) code = predict(&g, o);
+    if (code == EXIT_OK && g.plan.fits && g.plan.device.total == 0) code = predict(&g, o);
     if (code == EXIT_OK && o->v[OPT_JSON].on) print_json(&g);
-    else if (code == EXIT_OK && g.plan.fits) print_page(&g);
+    else if (code == EXIT_OK && g.plan.fits) print_page(&g, o->v[OPT_DEVICE].text);
     if (code == EXIT_OK && !g.plan.fits) code = mox_cli_memory_refuse(&g.plan, o);
     mox_cli_session_close(&g.s);
     return code;

@@ -131,8 +131,12 @@ bool mox_cli_on_cpu(const mox_cli_options *o) { return strcmp(find_device(o), "c
 
 void mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
-    const char *device = find_device(o);
-    if (strcmp(device, "cpu") == 0) say_scalar(o);
+    mox_cli_context_opts_on(o, find_device(o), n_ctx, out);
+    if (strcmp(out->device, "cpu") == 0) say_scalar(o);
+}
+
+void mox_cli_context_opts_on(const mox_cli_options *o, const char *device, int64_t n_ctx, mox_context_opts *out)
+{
     const char *kv = o->v[OPT_KV_TYPE].text;
     *out = (mox_context_opts){
         .n_ctx = mox_cli_given(o, OPT_CONTEXT) ? o->v[OPT_CONTEXT].number : n_ctx,

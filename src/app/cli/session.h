@@ -51,6 +51,8 @@ void mox_cli_session_close(mox_cli_session *s);
 bool mox_cli_on_cpu(const mox_cli_options *o);
 /* The options' settings for a context, but for what depends on the memory. */
 void mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out);
+/* The same with a device that need not be there, for plans. */
+void mox_cli_context_opts_on(const mox_cli_options *o, const char *device, int64_t n_ctx, mox_context_opts *out);
 
 /* Appends the ids of text, with --special in force. */
 int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, const char *text, size_t n,

@@ -124,7 +124,7 @@ void mox_cli_put_stats(const mox_cli_stats *s, double load_s)
         mox_cli_put_json_real(timings[i].value);
     }
     mox_cli_putf("}, \"rss_anon_bytes\": %lld", (long long)s->own_bytes);
-    if (s->experts.n_slots > 0) mox_cli_put_experts_json(&s->experts, tokens_computed(s));
+    if (s->experts.n_slots + s->experts.n_device_slots > 0) mox_cli_put_experts_json(&s->experts, tokens_computed(s));
 }
 
 void mox_cli_stats_add(mox_cli_stats *sum, const mox_cli_stats *s)

@@ -1,6 +1,6 @@
 /* dev/cuda/cuda.c -- an NVIDIA GPU: opening it, its memory, copies, waiting.
  *
- * One context and one stream of its own: what another part of the process does with the GPU is
+ * One context and two streams of its own (the second one is bring.c's): what another part of the process does with the GPU is
  * neither waited for nor torn down.  The context is current only inside these functions.
  *
  * Uploads go through pinned memory, so that the caller's bytes are free at once and the copy
@@ -96,6 +96,7 @@ static void release(mox_gpu_backend *b, void *p)
     if (!p) return;
     mox_cuda_enter(c);
     wait(c);
+    (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuStreamSynchronize)(c->copies), "waiting for copies");
     (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuMemFree)(address(p)), "giving memory back");
     mox_cuda_leave(c);
 }
@@ -225,7 +226,9 @@ static void close_device(mox_gpu_backend *b)
     if (c->context) {
         mox_cuda_enter(c);
         if (c->stream) (void)MOX_CUDA(d, cuStreamSynchronize)(c->stream);
+        if (c->copies) (void)MOX_CUDA(d, cuStreamSynchronize)(c->copies);
         mox_cuda_launch_deinit(c);
+        mox_cuda_bring_deinit(c);
         for (int i = 0; i < MOX_CUDA_STAGES; i++) {
             if (c->stages[i].bytes) (void)MOX_CUDA(d, cuMemFreeHost)(c->stages[i].bytes);
             if (c->stages[i].passed) (void)MOX_CUDA(d, cuEventDestroy)(c->stages[i].passed);
@@ -299,6 +302,7 @@ static mox_status prepare(mox_cuda *c, mox_err *err)
         (void)mox_cuda_did(c, MOX_CUDA(d, cuModuleGetFunction)(&c->kernels[i], c->module, names[i]), names[i]);
     MOX_TRY(tell(c, err));
     MOX_TRY(make_stages(c, err));
+    MOX_TRY(mox_cuda_bring_init(c, err));
     return mox_cuda_launch_init(c, err);
 }
 

@@ -17,10 +17,12 @@
     X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxPushCurrent) X(cuCtxPopCurrent)                       \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                \
     X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost)               \
+    X(cuMemHostRegister) X(cuMemHostUnregister)                                                 \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)         \
     X(cuMemsetD8Async)                                                                          \
     X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)            \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventSynchronize)                   \
+    X(cuEventElapsedTime)                                                                       \
     X(cuLaunchKernelEx)                                                                         \
     X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddNode) X(cuGraphInstantiate)                  \
     X(cuGraphExecDestroy) X(cuGraphExecKernelNodeSetParams) X(cuGraphLaunch)

@@ -1,7 +1,8 @@
-/* dev/cuda/internal.h -- an open GPU as its files see it: memory (cuda.c), launches (launch.c).
+/* dev/cuda/internal.h -- an open GPU as its files see it: memory (cuda.c), launches (launch.c), copies
+ * beside launches (bring.c).
  *
  * I1  after the first failure nothing more is asked of the driver but waiting and giving back.
- * I2  every pinned byte handed to a copy stays as it is until the stream has passed its stage. */
+ * I2  every staged byte handed to a copy stays as it is until the stream has passed its stage. */
 #ifndef MOX_DEV_CUDA_INTERNAL_H
 #define MOX_DEV_CUDA_INTERNAL_H
 
@@ -11,6 +12,7 @@
 enum {
     MOX_CUDA_STAGES = 4,
     MOX_CUDA_STAGE_BYTES = 8 << 20,
+    MOX_CUDA_WAITS = 16,           /* of launches for copies that are timed at once */
     MOX_CUDA_STEPS = 4,            /* graphs that are kept */
     MOX_CUDA_STEP_LAUNCHES = 4096, /* of a step that can be kept; a longer one is launched as it comes */
     MOX_CUDA_STEP_BYTES = 2 << 20  /* of their parameters */
@@ -56,6 +58,13 @@ typedef struct mox_cuda {
     int stage;
     size_t stage_used;
 
+    /* Copies beside launches, in a stream of their own. */
+    CUstream copies;
+    CUevent brought, launched;                             /* how far copies and launches had come */
+    struct mox_cuda_wait { CUevent begun, ended; } waits[MOX_CUDA_WAITS]; /* of launches for copies */
+    int n_waits;
+    double waited_s; /* in waits that are not among them any more */
+
     bool recording;
     mox_cuda_step now;                   /* what is being recorded */
     mox_cuda_step kept[MOX_CUDA_STEPS];
@@ -74,6 +83,10 @@ static inline void mox_cuda_leave(mox_cuda *c)
     CUcontext own;
     (void)MOX_CUDA(&c->driver, cuCtxPopCurrent)(&own);
 }
+
+/* bring.c */
+mox_status mox_cuda_bring_init(mox_cuda *c, mox_err *err); /* also fills the functions of the backend */
+void mox_cuda_bring_deinit(mox_cuda *c);
 
 /* launch.c */
 mox_status mox_cuda_launch_init(mox_cuda *c, mox_err *err);

@@ -11,11 +11,29 @@
 #include <assert.h>
 #include <string.h>
 
+enum { RANGES = 64, PENDING = 64 };
+
+/* Copies of bring take place as late as they may: whoever forgets to wait for one sees what was there before.
+ * And they are remembered until somebody waits for them: what they read must not have changed. */
+typedef struct later_copy {
+    void *to;
+    const void *from;
+    int64_t bytes;
+    uint64_t sum; /* of what was there when bring was called */
+} later_copy;
+
 typedef struct emu_backend {
     mox_gpu_backend backend; /* first */
     mox_emu *emu;
     int64_t bytes;
     mox_err wrong; /* the first thing that went wrong */
+    struct {
+        const uint8_t *p;
+        int64_t bytes;
+    } pinned[RANGES];
+    later_copy pending[PENDING], made[PENDING]; /* made: the last ones of n_made */
+    int n_pinned, n_pending;
+    int64_t n_made;
 } emu_backend;
 
 /* Where an error goes to; NULL when there is one already: nothing takes place any more. */
@@ -93,6 +111,89 @@ static mox_status emu_download(mox_gpu_backend *backend, void *to, const void *f
     return emu_sync(backend, err);
 }
 
+/* ---- copies beside launches ---- */
+
+static mox_status emu_pin(mox_gpu_backend *backend, void *p, int64_t bytes, mox_err *err)
+{
+    emu_backend *b = (emu_backend *)backend;
+    if (b->n_pinned == RANGES) return mox_fail(err, MOX_E_FULL, "the emulated device: no more than %d ranges can be pinned", RANGES);
+    b->pinned[b->n_pinned].p = p;
+    b->pinned[b->n_pinned++].bytes = bytes;
+    return MOX_OK;
+}
+
+static uint64_t sum_of(const void *from, int64_t bytes)
+{
+    uint64_t sum = 0, word;
+    for (int64_t at = 0; at + (int64_t)sizeof word <= bytes; at += (int64_t)sizeof word) {
+        memcpy(&word, (const uint8_t *)from + at, sizeof word);
+        sum = (sum + word) * 0x9E3779B97F4A7C15u;
+    }
+    return sum;
+}
+
+/* Of those that nobody has waited for. */
+static void check_made(emu_backend *b)
+{
+    for (int64_t i = b->n_made > PENDING ? b->n_made - PENDING : 0; i < b->n_made; i++) {
+        const later_copy *c = &b->made[i % PENDING];
+        if (sum_of(c->from, c->bytes) != c->sum && may_go_on(b))
+            (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: memory was written to before a copy from it had ended");
+    }
+}
+
+static void emu_use_brought(mox_gpu_backend *backend)
+{
+    emu_backend *b = (emu_backend *)backend;
+    check_made(b);
+    for (int i = 0; i < b->n_pending; i++) {
+        emu_upload(backend, b->pending[i].to, b->pending[i].from, b->pending[i].bytes);
+        b->made[b->n_made++ % PENDING] = b->pending[i];
+    }
+    b->n_pending = 0;
+}
+
+static void emu_bring(mox_gpu_backend *backend, void *to, const void *from, int64_t bytes)
+{
+    emu_backend *b = (emu_backend *)backend;
+    bool pinned = false;
+    for (int i = 0; i < b->n_pinned; i++) {
+        const int64_t at = (const uint8_t *)from - b->pinned[i].p;
+        pinned = pinned || (at >= 0 && at + bytes <= b->pinned[i].bytes);
+    }
+    if (!pinned && may_go_on(b)) (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: a copy from memory that is not pinned");
+    if (b->n_pending == PENDING) emu_use_brought(backend);
+    b->pending[b->n_pending++] = (later_copy){to, from, bytes, sum_of(from, bytes)};
+}
+
+/* Launches have taken place already. */
+static void emu_bring_next(mox_gpu_backend *backend) { (void)backend; }
+
+static mox_status emu_await_brought(mox_gpu_backend *backend, mox_err *err)
+{
+    emu_use_brought(backend);
+    check_made((emu_backend *)backend);
+    ((emu_backend *)backend)->n_made = 0;
+    return emu_sync(backend, err);
+}
+
+static void emu_unpin(mox_gpu_backend *backend, void *p)
+{
+    emu_backend *b = (emu_backend *)backend;
+    (void)emu_await_brought(backend, NULL); /* its bytes will not be there any more */
+    for (int i = 0; i < b->n_pinned; i++)
+        if (b->pinned[i].p == p) {
+            b->pinned[i] = b->pinned[--b->n_pinned];
+            return;
+        }
+}
+
+static double emu_waited_s(mox_gpu_backend *backend)
+{
+    (void)backend;
+    return 0.0;
+}
+
 static void emu_close(mox_gpu_backend *backend)
 {
     emu_backend *b = (emu_backend *)backend;
@@ -110,7 +211,9 @@ mox_status mox_emu_backend_open(mox_gpu_backend **out, int64_t bytes, mox_err *e
     b->bytes = bytes;
     b->backend = (mox_gpu_backend){.name = "emu", .model = "emulated", .alloc = emu_alloc, .free = emu_free, .memory = emu_memory,
                                    .upload = emu_upload, .copy = emu_copy, .copy_from = emu_copy_from, .zero = emu_zero, .launch = emu_launch, .sync = emu_sync,
-                                   .download = emu_download, .close = emu_close};
+                                   .download = emu_download, .pin = emu_pin, .unpin = emu_unpin, .bring = emu_bring,
+                                   .bring_next = emu_bring_next, .use_brought = emu_use_brought, .await_brought = emu_await_brought,
+                                   .waited_s = emu_waited_s, .close = emu_close};
     const mox_status status = mox_emu_create(&b->emu, bytes, err);
     if (status != MOX_OK) {
         mox_free(b);

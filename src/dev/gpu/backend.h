@@ -53,6 +53,19 @@ struct mox_gpu_backend {
     void (*begin_step)(mox_gpu_backend *b);
     void (*end_step)(mox_gpu_backend *b);
 
+    /* Copies beside launches, in their own order: what bring copies may arrive at any time before
+     * use_brought, and does before whatever is called after it.  bring_next: copies to come wait for
+     * what was called before.  `from` was pinned (which is not sticky when it fails), and stays as it is
+     * until await_brought.  waited_s: how long launches had nothing to do but wait for copies.
+     * NULL, all of them: there is no such thing, and upload does as well. */
+    mox_status (*pin)(mox_gpu_backend *b, void *p, int64_t bytes, mox_err *err);
+    void (*unpin)(mox_gpu_backend *b, void *p);
+    void (*bring)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes);
+    void (*bring_next)(mox_gpu_backend *b);
+    void (*use_brought)(mox_gpu_backend *b);
+    mox_status (*await_brought)(mox_gpu_backend *b, mox_err *err);
+    double (*waited_s)(mox_gpu_backend *b);
+
     /* Waits for all of the above and says what went wrong since the device was opened. */
     mox_status (*sync)(mox_gpu_backend *b, mox_err *err);
     /* Waits likewise; `to` is defined only on MOX_OK. */

@@ -83,21 +83,67 @@ static void gpu_upload_all(mox_dev *d, const mox_upload *pieces, int64_t n)
     for (int64_t i = 0; i < n && !b->upload_all; i++) b->upload(b, pieces[i].to, pieces[i].from, pieces[i].bytes);
     leave(d);
 }
-static int64_t gpu_room(mox_dev *d)
-{
-    int64_t total, left;
-    mox_gpu_backend *b = enter(d);
-    b->memory(b, &total, &left);
-    leave(d);
-    return left;
-}
 /* The only call that takes two locks, and it comes from the thread of steps alone. */
-static void gpu_bring(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes)
+static void gpu_copy_from(mox_dev *d, void *to, mox_dev *other, const void *from, int64_t bytes)
 {
     mox_gpu_backend *source = enter(other), *b = enter(d);
     b->copy_from(b, to, source, from, bytes);
     leave(d);
     leave(other);
+}
+static void gpu_memory(mox_dev *d, int64_t *total, int64_t *left)
+{
+    mox_gpu_backend *b = enter(d);
+    b->memory(b, total, left);
+    leave(d);
+}
+
+/* ---- copies beside operations ---- */
+
+static mox_status gpu_pin(mox_dev *d, void *p, int64_t bytes, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->pin(b, p, bytes, err);
+    leave(d);
+    return status;
+}
+static void gpu_unpin(mox_dev *d, void *p)
+{
+    mox_gpu_backend *b = enter(d);
+    b->unpin(b, p);
+    leave(d);
+}
+static void gpu_bring(mox_dev *d, void *to, const void *from, int64_t bytes)
+{
+    mox_gpu_backend *b = enter(d);
+    b->bring(b, to, from, bytes);
+    leave(d);
+}
+static void gpu_bring_next(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    b->bring_next(b);
+    leave(d);
+}
+static void gpu_use_brought(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    b->use_brought(b);
+    leave(d);
+}
+static mox_status gpu_await_brought(mox_dev *d, mox_err *err)
+{
+    mox_gpu_backend *b = enter(d);
+    const mox_status status = b->await_brought(b, err);
+    leave(d);
+    return status;
+}
+static double gpu_waited_s(mox_dev *d)
+{
+    mox_gpu_backend *b = enter(d);
+    const double waited = b->waited_s(b);
+    leave(d);
+    return waited;
 }
 
 /* ---- what the device is told once ---- */
@@ -147,7 +193,33 @@ static mox_status check_experts(const mox_expert *e, int64_t n, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, mox_err *err)
+static void list_mats(const mox_expert *e, int64_t n, mox_gpu_mat *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = mox_gpu_mat_of(&e[i].gate);
+        out[n + i] = mox_gpu_mat_of(&e[i].up);
+        out[2 * n + i] = mox_gpu_mat_of(&e[i].down);
+    }
+}
+
+/* What kernels can read all of them. */
+static void choose_kernels(mox_gpu_experts *x, const mox_gpu_mat *mats)
+{
+    const int64_t n = x->n;
+    x->is_q4 = true;
+    for (int64_t i = 0; i < 3 * n; i++) x->is_q4 = x->is_q4 && mox_gpu_mat_is_q4(&mats[i]);
+    x->is_four = mox_gpu_stack_of(mats, n, &x->gate) && mox_gpu_stack_of(mats + n, n, &x->up) && mox_gpu_stack_of(mats + 2 * n, n, &x->down);
+}
+
+bool mox_dev_gpu_needs_all(const mox_mat *m)
+{
+    const mox_gpu_mat x = mox_gpu_mat_of(m);
+    return mox_gpu_mat_is_four(&x);
+}
+
+static mox_gpu_stack places_of(mox_gpu_mat first, int64_t step) { return (mox_gpu_stack){.first = first, .w_step = step, .scale_step = step}; }
+
+static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert *e, int64_t n, const mox_expert *come, int64_t step, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (n > MOX_GPU_ROUTER_EXPERTS)
@@ -159,41 +231,68 @@ static mox_status gpu_place_experts(mox_dev *d, int32_t layer, const mox_expert 
     assert(!x->memory && n > 0);
     const int64_t bytes = 3 * n * (int64_t)sizeof(mox_gpu_mat);
     mox_gpu_mat *mats = mox_alloc_array(3 * (size_t)n, sizeof *mats);
-    mox_status status = mats ? gpu_alloc(d, bytes, &x->memory, err) : mox_fail_memory(err, (size_t)bytes, "a table of experts");
+    if (!mats) return mox_fail_memory(err, (size_t)bytes, "a table of experts");
+    const mox_status status = gpu_alloc(d, bytes, &x->memory, err);
     if (status == MOX_OK) {
-        x->is_q4 = true;
-        for (int64_t i = 0; i < n; i++) {
-            mats[i] = mox_gpu_mat_of(&e[i].gate);
-            mats[n + i] = mox_gpu_mat_of(&e[i].up);
-            mats[2 * n + i] = mox_gpu_mat_of(&e[i].down);
-            for (int64_t m = i; m < 3 * n; m += n) x->is_q4 = x->is_q4 && mox_gpu_mat_is_q4(&mats[m]);
-        }
-        x->is_four = mox_gpu_stack_of(mats, n, &x->gate) && mox_gpu_stack_of(mats + n, n, &x->up) && mox_gpu_stack_of(mats + 2 * n, n, &x->down);
-        gpu_upload(d, x->memory, mats, bytes);
         x->n = n;
         x->width = e[0].gate.rows;
         x->dim = e[0].down.rows;
+        list_mats(e, n, mats);
+        choose_kernels(x, mats);
+        if (come) {
+            list_mats(come, n, mats);
+            x->gate = places_of(mats[0], step);
+            x->up = places_of(mats[n], step);
+            x->down = places_of(mats[2 * n], step);
+            x->step = step;
+            x->come = mats;
+        }
+        gpu_upload(d, x->memory, mats, bytes);
     }
-    mox_free(mats);
+    if (!x->come) mox_free(mats);
     return status;
 }
 
-static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64_t n_pages, mox_err *err)
+/* Page tables and spans, tokens and positions of a batch; -1: more than a machine can count. */
+static int64_t batch_bytes(const mox_dev_sizes *most)
+{
+    int64_t numbers, bytes;
+    if (!mox_mul_i64(most->n_spans, most->n_pages, &numbers) || !mox_add_i64(numbers, 2 * most->n_rows, &numbers) ||
+        !mox_mul_i64(numbers, (int64_t)sizeof(int32_t), &bytes) ||
+        !mox_add_i64(bytes, (most->n_spans + 1) * (int64_t)sizeof(mox_gpu_span), &bytes))
+        return -1;
+    return bytes;
+}
+
+int64_t mox_dev_gpu_table_bytes(const mox_dev_sizes *most, int64_t n_layers, int64_t n_experts)
+{
+    enum { PAGE = 4096 }; /* each is an allocation */
+    const int64_t batch = batch_bytes(most);
+    return batch < 0 ? INT64_MAX
+                     : mox_ceil_div(batch, PAGE) * PAGE + n_layers * mox_ceil_div(3 * n_experts * (int64_t)sizeof(mox_gpu_mat), PAGE) * PAGE;
+}
+
+static mox_status gpu_reserve(mox_dev *d, const mox_dev_sizes *most, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     assert(!g->staging);
-    int64_t numbers, bytes;
-    if (!mox_mul_i64(n_spans, n_pages, &numbers) || !mox_add_i64(numbers, 2 * n_rows, &numbers) ||
-        !mox_mul_i64(numbers, (int64_t)sizeof(int32_t), &bytes) || !mox_add_i64(bytes, (n_spans + 1) * (int64_t)sizeof(mox_gpu_span), &bytes))
-        return mox_fail(err, MOX_E_FULL, "device %s: the page tables of a batch have more bytes than a machine can count", d->name);
+    const int64_t bytes = batch_bytes(most);
+    if (bytes < 0) return mox_fail(err, MOX_E_FULL, "device %s: the page tables of a batch have more bytes than a machine can count", d->name);
     void *arrays;
     MOX_TRY(gpu_alloc(d, bytes, &arrays, err));
     g->arrays = arrays;
     g->staging = mox_alloc((size_t)bytes);
     if (!g->staging) return mox_fail_memory(err, (size_t)bytes, "the arrays of a batch");
-    g->n_rows_max = n_rows;
-    g->n_spans_max = n_spans;
-    g->n_pages_max = n_pages;
+    g->most = *most;
+    if (most->n_pairs == 0) return MOX_OK;
+    g->ids = mox_alloc_array((size_t)most->n_pairs, sizeof *g->ids);
+    g->masked = mox_alloc_array((size_t)most->n_pairs, sizeof *g->masked);
+    g->wanted = mox_alloc_array((size_t)most->n_experts, sizeof *g->wanted);
+    g->called = mox_alloc_array((size_t)most->n_experts, sizeof *g->called);
+    g->marked = mox_alloc_array((size_t)most->n_experts, sizeof *g->marked);
+    g->batch = mox_alloc_array((size_t)most->n_experts, sizeof *g->batch);
+    if (!g->ids || !g->masked || !g->wanted || !g->called || !g->marked || !g->batch)
+        return mox_fail_memory(err, (size_t)most->n_pairs * 2 * sizeof *g->ids, "the routing of a batch");
     return MOX_OK;
 }
 
@@ -203,7 +302,7 @@ static mox_status gpu_reserve(mox_dev *d, int64_t n_rows, int64_t n_spans, int64
 static void gpu_begin(mox_dev *d, mox_batch *b)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
-    assert(b->n <= g->n_rows_max && b->n_spans <= g->n_spans_max);
+    assert(b->n <= g->most.n_rows && b->n_spans <= g->most.n_spans);
     mox_gpu_span *spans = (mox_gpu_span *)(void *)g->staging;
     int32_t *numbers = (int32_t *)(void *)(g->staging + b->n_spans * (int64_t)sizeof *spans), *at = numbers;
     int32_t *on_device = (int32_t *)(void *)(g->arrays + b->n_spans * (int64_t)sizeof *spans);
@@ -214,15 +313,15 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     at += 2 * b->n;
     for (int64_t i = 0; i < b->n_spans; i++) {
         const mox_span *s = &b->spans[i];
-        assert(s->n_pages <= g->n_pages_max);
+        assert(s->n_pages <= g->most.n_pages);
         spans[i] = (mox_gpu_span){.row0 = s->row0, .n = s->n, .pos0 = s->pos0, .pages = on_device + (at - numbers)};
         if (s->n_pages > 0) memcpy(at, s->pages, (size_t)s->n_pages * sizeof *at);
         at += s->n_pages;
     }
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
     mox_gpu_backend *backend = enter(d);
-    /* A token of each sequence: the next batch will be like it. */
-    g->in_step = b->n == b->n_spans && backend->begin_step;
+    /* A token of each sequence: the next batch will be like it, unless the host has a say in every layer. */
+    g->in_step = b->n == b->n_spans && backend->begin_step && g->most.n_pairs == 0;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
     g->halved_x = NULL;
@@ -261,10 +360,19 @@ mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err)
 static void gpu_close(mox_dev *d)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
-    for (int32_t i = 0; i < g->n_layers; i++) gpu_free(d, g->layers[i].memory, 0);
+    for (int32_t i = 0; i < g->n_layers; i++) {
+        gpu_free(d, g->layers[i].memory, 0);
+        mox_free(g->layers[i].come);
+    }
     for (int i = 0; i < g->n_known; i++) gpu_free(d, g->known[i].device, 0);
     gpu_free(d, g->arrays, 0);
     mox_free(g->staging);
+    mox_free(g->ids);
+    mox_free(g->masked);
+    mox_free(g->wanted);
+    mox_free(g->called);
+    mox_free(g->marked);
+    mox_free(g->batch);
     mox_free(g->layers);
     g->backend->close(g->backend);
     (void)pthread_mutex_destroy(&g->lock);
@@ -273,8 +381,11 @@ static void gpu_close(mox_dev *d)
 
 mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves, mox_err *err)
 {
-    static const mox_dev_apart apart = {.reserve = gpu_reserve, .know = gpu_know, .place_experts = gpu_place_experts, .begin = gpu_begin,
-                                        .upload_all = gpu_upload_all, .room = gpu_room, .bring = gpu_bring};
+    static const mox_dev_apart apart = {.reserve = gpu_reserve, .memory = gpu_memory, .know = gpu_know, .place_experts = gpu_place_experts,
+                                        .begin = gpu_begin, .upload_all = gpu_upload_all, .copy_from = gpu_copy_from,
+                                        .copies = {.pin = gpu_pin, .unpin = gpu_unpin, .bring = gpu_bring, .bring_next = gpu_bring_next,
+                                                   .use_brought = gpu_use_brought, .await_brought = gpu_await_brought,
+                                                   .waited_s = gpu_waited_s}};
     *out = NULL;
     mox_dev_gpu *g = mox_alloc_array(1, sizeof *g);
     if (!g) {

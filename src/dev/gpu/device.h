@@ -23,6 +23,10 @@ typedef struct mox_gpu_experts {
     mox_gpu_stack gate, up, down;
     bool is_q4;         /* matmul.h's kernels of that name can */
     int64_t width, dim; /* of gate and up, and of down: their rows */
+    /* They come from a source: the same as in memory, but of the host; the stacks are those of the places
+     * that they come to, `step` bytes apart.  NULL: they stay. */
+    mox_gpu_mat *come;
+    int64_t step;
 } mox_gpu_experts;
 
 /* Numbers of the host with their copy. */
@@ -49,9 +53,16 @@ typedef struct mox_dev_gpu {
     mox_gpu_experts *layers;
     int32_t n_layers;
 
+    /* Of a layer whose experts come (slots_experts.c). */
+    mox_dev_sizes most;
+    int32_t *ids, *masked; /* [n_pairs]: of the batch, and those whose turn it is */
+    int32_t *wanted;       /* [n_experts]: what the source was asked for */
+    int32_t *called;       /* [n_experts]: what kernels call those whose turn it is */
+    bool *marked;          /* [n_experts], scratch */
+    mox_expert *batch;     /* [n_experts] */
+
     /* Small arrays of a batch: tokens, positions, page tables and spans, as the host puts them
      * together and as they are on the device. */
-    int64_t n_rows_max, n_spans_max, n_pages_max;
     uint8_t *staging, *arrays;
     const mox_span *spans;   /* of the batch, by the host's address */
     mox_gpu_span *gpu_spans; /* of the device */
@@ -119,12 +130,24 @@ static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n, int64_t cols)
 }
 void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a); /* w is what mox_gpu_mat_is_q4 says yes to */
 void mox_gpu_few_project(mox_dev *d, const mox_project_args *a); /* three such products of one x, y without gaps */
-/* False when they are no stack that matvec4.h reads, or the scratch of a is too small. */
-bool mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a);
+/* Whether few.h takes these experts: not when they are no stack that matvec4.h reads, or the scratch of a is too small.
+ * ids: numbers of their places in the stack, below n_places, and -1 for pairs that are left out. */
+bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a);
+void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places);
 void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a);
 void mox_gpu_tile_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a);
 /* False when the scratch of a is too small. */
 bool mox_gpu_tile_experts(mox_dev *d, const mox_moe_ffn_args *a);
+
+/* ---- slots_experts.c: experts that come from a source ---- */
+
+/* acquire asks for those that a batch was routed to; each computes them in groups as they arrive, by a
+ * function that takes the ids of a group, or the numbers of their places, and -1 for all others, all of them below n;
+ * all waits until they are there, and leaves the numbers of their places (mox_gpu_experts) instead of ids in a->batch_pairs.  The last two release what was acquired. */
+typedef void mox_gpu_group_fn(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n);
+mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
+mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, bool by_place, mox_gpu_group_fn *compute, mox_err *err);
+mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);

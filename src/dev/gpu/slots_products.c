@@ -7,7 +7,7 @@
 #include "dev/gpu/device.h"
 
 /* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for. */
-enum { EMBED_COLS = 1024, FOUR_TOKENS = 4, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024 };
+enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024 };
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -138,26 +138,34 @@ static mox_status slot_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
     if (a->layer >= g->n_layers || g->layers[a->layer].n != a->n_experts || g->layers[a->layer].width != a->width ||
         g->layers[a->layer].dim != a->dim)
         return mox_fail(err, MOX_E_ARG, "device %s: it was not told of the experts of layer %d", d->name, a->layer);
-    return MOX_OK;
+    return g->layers[a->layer].come ? mox_gpu_come_acquire(d, a, err) : MOX_OK;
 }
 
-static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+/* The pairs that have an id. */
+static void compute_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_experts)
 {
-    (void)err;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
     const mox_gpu_mat *mats = x->memory;
-    const mox_gpu_moe_bucket p = {.ids = a->ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs, .n_pairs = a->n * a->k,
-                                  .n_experts = a->n_experts};
-    if (mox_gpu_is_few(d, a->n, a->dim) && mox_gpu_few_experts(d, a)) return MOX_OK;
+    const mox_gpu_moe_bucket p = {.ids = ids, .offsets = a->bucket_offsets, .pairs = a->bucket_pairs, .n_pairs = a->n * a->k,
+                                  .n_experts = n_experts};
     const bool many = a->n > MOX_GPU_MANY; /* a group for all experts, or for each */
-    mox_gpu_launch(d, many ? MOX_GPU_KERNEL_moe_sort : MOX_GPU_KERNEL_moe_bucket, many ? a->n_experts : 1, 1, 1, &p, sizeof p);
-    if (mox_gpu_is_many(d, a->n, a->dim) && mox_gpu_tile_experts(d, a)) return MOX_OK;
+    mox_gpu_launch(d, many ? MOX_GPU_KERNEL_moe_sort : MOX_GPU_KERNEL_moe_bucket, many ? n_experts : 1, 1, 1, &p, sizeof p);
+    if (mox_gpu_is_many(d, a->n, a->dim) && mox_gpu_tile_experts(d, a)) return;
     MOX_GPU_LAUNCH(d, experts_gate_up, mox_ceil_div(a->width, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats, .up = mats + x->n,
                    .offsets = a->bucket_offsets, .x_row = a->bucket_pairs, .x = a->x, .y = a->mid, .rows = a->width, .x_stride = a->dim,
                    .y_stride = a->width, .x_divisor = a->k);
     MOX_GPU_LAUNCH(d, experts_down, mox_ceil_div(a->dim, MOX_GPU_MATVEC_ROWS), 1, a->n_experts, .gate = mats + 2 * x->n,
                    .offsets = a->bucket_offsets, .y_row = a->bucket_pairs, .x = a->mid, .y = a->rows, .rows = a->dim,
                    .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1);
+}
+
+static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    const bool some = mox_gpu_takes_few(d, a);
+    if (((mox_dev_gpu *)d)->layers[a->layer].come)
+        return some ? mox_gpu_come_each(d, a, true, mox_gpu_few_experts, err) : mox_gpu_come_each(d, a, false, compute_experts, err);
+    if (some) mox_gpu_few_experts(d, a, a->ids, a->n_experts);
+    else compute_experts(d, a, a->ids, a->n_experts);
     return MOX_OK;
 }
 
@@ -168,9 +176,11 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
     if (!x->is_four || f->n > FOUR_TOKENS || !is_wide(f->x, f->dim) || !is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
-    MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = f->ids,
+    const int32_t *ids = x->come ? f->batch_pairs : f->ids;
+    if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
+    MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = ids,
                    .x = f->x, .y = f->mid, .k = f->k, .x_stride = f->dim);
-    MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = f->ids, .w = c->w,
+    MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = ids, .w = c->w,
                    .x = f->mid, .h = c->h, .shared = c->shared, .gate = c->gate, .out = c->out, .k = f->k, .dim = f->dim,
                    .width = f->width, .gate_stride = c->gate_stride, .mode = mox_gpu_shared_mode(c->mode));
     return MOX_OK;

@@ -97,17 +97,33 @@ void mox_gpu_few_project(mox_dev *d, const mox_project_args *a)
                    .x = h.x, .x_scale = h.scale, .n = m[0].n, .x_stride = h.stride, .split = split);
 }
 
-bool mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a)
+/* The list of tiles is in front of the tokens. */
+static int64_t few_tiles(const mox_dev *d, const mox_moe_ffn_args *a, int64_t *list_bytes)
+{
+    const int64_t pairs = a->n * a->k;
+    const int64_t n = pairs / MOX_GPU_FEW_EXPERT_TOKENS + mox_min_i64(pairs, ((const mox_dev_gpu *)d)->layers[a->layer].n);
+    *list_bytes = mox_ceil_div(n * (int64_t)sizeof(mox_gpu_expert_tile), QUAD_BYTES) * QUAD_BYTES;
+    return n;
+}
+
+bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a)
+{
+    const int64_t pairs = a->n * a->k;
+    int64_t bytes;
+    (void)few_tiles(d, a, &bytes);
+    bytes += mox_max_i64(halves_bytes(a->n, a->dim), halves_bytes(pairs, a->width));
+    return mox_gpu_is_few(d, a->n, a->dim) && ((const mox_dev_gpu *)d)->layers[a->layer].is_four && pairs <= MOX_GPU_FEW_PAIRS &&
+           bytes <= mox_matmul_scratch(pairs, mox_max_i64(a->dim, a->width));
+}
+
+void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places)
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
-    const int64_t pairs = a->n * a->k, n_tiles = pairs / MOX_GPU_FEW_EXPERT_TOKENS + mox_min_i64(pairs, x->n);
-    const int64_t list = n_tiles * (int64_t)sizeof(mox_gpu_expert_tile), tiles_bytes = mox_ceil_div(list, QUAD_BYTES) * QUAD_BYTES;
-    const int64_t rows_bytes = mox_max_i64(halves_bytes(a->n, a->dim), halves_bytes(pairs, a->width));
-    if (!x->is_four || pairs > MOX_GPU_FEW_PAIRS) return false;
-    if (tiles_bytes + rows_bytes > mox_matmul_scratch(pairs, mox_max_i64(a->dim, a->width))) return false;
+    int64_t tiles_bytes;
+    const int64_t pairs = a->n * a->k, n_tiles = few_tiles(d, a, &tiles_bytes);
     mox_gpu_expert_tile *tiles = a->acts;
     void *room = (uint8_t *)a->acts + tiles_bytes;
-    MOX_GPU_LAUNCH(d, moe_few, 1, 1, 1, .ids = a->ids, .pairs = a->bucket_pairs, .tiles = tiles, .n_pairs = pairs, .n_experts = x->n,
+    MOX_GPU_LAUNCH(d, moe_few, 1, 1, 1, .ids = ids, .pairs = a->bucket_pairs, .tiles = tiles, .n_pairs = pairs, .n_experts = n_places,
                    .n_tiles = n_tiles);
     const halves hx = halve(d, a->x, a->n, a->dim, a->dim, true, room);
     const int64_t split = few_expert_split(a->dim), down_split = few_expert_split(a->width);
@@ -118,7 +134,6 @@ bool mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a)
     MOX_GPU_LAUNCH(d, experts_down_few, few_groups(a->dim, down_split), n_tiles, 1, .first = x->down, .tiles = tiles,
                    .y_row = a->bucket_pairs, .x = hm.x, .x_scale = hm.scale, .y = a->rows, .x_stride = hm.stride, .y_stride = a->dim,
                    .x_divisor = 1, .split = down_split);
-    return true;
 }
 
 /* ---- many tokens ---- */

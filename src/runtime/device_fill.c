@@ -1,0 +1,280 @@
+/* runtime/device_fill.c -- what a context has in the memory of its devices.
+ *
+ * The processor computes where the files are mapped.  A device with memory of its own gets,
+ * before the first step, all tensors that its layers use, each at an aligned address, tables of
+ * the experts, and the activations; nothing is allocated later, and nothing brought over but the small
+ * arrays of a batch, the rows that go from a device to the next and, when a budget of the device's memory is
+ * not enough for all of them, experts (expert_tier.h).  Where a device can read the host's memory, tensors stay
+ * where they are mapped.
+ *
+ * Plans (plan.c) and contexts measure what goes there by the same functions.
+ *
+ * Refuses: models that do not fit. */
+#include "runtime/context.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 256 };
+
+/* ---- sizes ---- */
+
+static int64_t round_up(int64_t bytes, int64_t unit)
+{
+    return bytes > INT64_MAX - unit ? INT64_MAX : mox_ceil_div(bytes, unit) * unit;
+}
+int64_t mox_device_aligned(int64_t bytes) { return round_up(bytes, ALIGN); }
+
+/* Of an allocation: an empty one takes a unit, too. */
+static int64_t allocated(int64_t bytes, int64_t unit) { return round_up(mox_max_i64(bytes, 1), unit); }
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
+}
+
+/* Tensors of the section as they lie on its device, with routed experts or without. */
+static bool is_there(const mox_model *m, const mox_section *p, const char *prefix, int64_t tensor, bool with_experts)
+{
+    const mox_need n = mox_device_need(m, prefix, tensor);
+    if (m->tensor_use[tensor] == MOX_USED_EXPERT && !with_experts) return false;
+    return (n.layer >= p->first && n.layer < p->end) || (n.first && p->first == 0) || (n.last && p->end == m->dims.n_layers);
+}
+
+static int64_t weight_bytes(const mox_model *m, const mox_section *p, bool with_experts)
+{
+    const char *prefix = mox_bind_prefix(&m->tensors);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < m->tensors.n_tensors; i++)
+        if (is_there(m, p, prefix, i, with_experts)) bytes = plus(bytes, mox_device_aligned(m->tensors.tensors[i].extent.bytes));
+    return bytes;
+}
+
+static mox_dev_sizes batch_sizes(const mox_context *c, bool come)
+{
+    const mox_model *m = c->model;
+    return (mox_dev_sizes){.n_rows = c->n_batch, .n_spans = c->n_seqs, .n_pages = c->pages_per_seq,
+                           .n_pairs = come ? c->n_batch * m->report.n_experts_active : 0, .n_experts = come ? m->n_experts : 0};
+}
+
+void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out)
+{
+    const mox_model *m = c->model;
+    const mox_device_costs *kind = mox_device_find_costs(device);
+    *out = (mox_device_sizes){0};
+    if (!kind) return;
+    const mox_dev_sizes most = batch_sizes(c, true);
+    out->weight_bytes = allocated(weight_bytes(m, &c->sections[0], true), kind->unit);
+    out->dense_bytes = allocated(weight_bytes(m, &c->sections[0], false), kind->unit);
+    out->cache_bytes = plus(allocated(c->cache_bytes, kind->unit), allocated(c->state_bytes, kind->unit));
+    out->step_bytes = allocated((int64_t)c->step_bytes, kind->unit);
+    out->other_bytes = plus(kind->own_bytes, round_up(mox_dev_gpu_table_bytes(&most, m->report.n_layers_moe, m->n_experts), kind->unit));
+    out->other_bytes = plus(out->other_bytes, round_up(m->n_frequencies * (int64_t)sizeof *m->frequencies, kind->unit));
+    out->slot_bytes = mox_expert_tier_slot_bytes(m);
+    out->unit = kind->unit;
+    out->n_experts = m->report.n_layers_moe * m->n_experts;
+    out->least_slots = mox_expert_tier_least(m);
+}
+
+int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots)
+{
+    const int64_t rest = plus(plus(s->cache_bytes, s->step_bytes), s->other_bytes);
+    return n_slots < 0 ? plus(rest, s->weight_bytes) : plus(plus(rest, s->dense_bytes), round_up(n_slots * s->slot_bytes, s->unit));
+}
+
+int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget)
+{
+    const int64_t rest = mox_device_total(s, 0);
+    return budget <= rest || s->slot_bytes == 0 ? 0 : mox_min_i64((budget - rest) / s->unit * s->unit / s->slot_bytes, s->n_experts);
+}
+
+/* Slots for experts, or -1 when all of them stay. */
+static mox_status choose_slots(const mox_context *c, const mox_context_opts *o, int64_t *n_slots, mox_err *err)
+{
+    mox_device_sizes s;
+    *n_slots = -1;
+    if (o->device_bytes == 0) return MOX_OK;
+    mox_device_measure(c, o->device, &s);
+    const bool must_come = o->expert_bytes > 0 || c->model->dense_only;
+    if (!must_come && mox_device_total(&s, -1) <= o->device_bytes) return MOX_OK;
+    *n_slots = mox_device_slots(&s, o->device_bytes);
+    if (s.n_experts > 0 && *n_slots >= s.least_slots) return MOX_OK;
+    const int64_t least = mox_device_total(&s, s.n_experts > 0 ? s.least_slots : -1);
+    return mox_fail(err, MOX_E_FULL, "device %s: a budget of %lld MiB is too small; with this context and batches of %lld tokens it takes %lld MiB",
+                    o->device, (long long)(o->device_bytes >> 20), (long long)c->n_batch, (long long)mox_ceil_div(least, 1 << 20));
+}
+
+int64_t mox_device_room(mox_dev *d)
+{
+    int64_t total, left;
+    d->apart->memory(d, &total, &left);
+    return left;
+}
+
+/* ---- weights ---- */
+
+static int by_file_and_offset(const void *a, const void *b)
+{
+    const mox_extent *x = &((const mox_place *)a)->extent, *y = &((const mox_place *)b)->extent;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Tensors of the section, with routed experts or without, in the order of the files. */
+static mox_status list_places(const mox_model *m, const mox_section *p, bool with_experts, mox_place **out, int64_t *n, mox_err *err)
+{
+    const char *prefix = mox_bind_prefix(&m->tensors);
+    mox_place *places = mox_alloc_array((size_t)m->tensors.n_tensors + 1, sizeof *places);
+    if (!places) return mox_fail_memory(err, (size_t)m->tensors.n_tensors * sizeof *places, "a list of weights");
+    *n = 0;
+    for (int64_t i = 0; i < m->tensors.n_tensors; i++)
+        if (is_there(m, p, prefix, i, with_experts)) places[(*n)++].extent = m->tensors.tensors[i].extent;
+    qsort(places, (size_t)*n, sizeof *places, by_file_and_offset);
+    *out = places;
+    return MOX_OK;
+}
+
+static void place_at(mox_place *places, int64_t n, const uint8_t *at)
+{
+    for (int64_t i = 0; i < n; i++) {
+        places[i].at = at;
+        at += mox_device_aligned(places[i].extent.bytes);
+    }
+}
+
+/* Each tensor where it is mapped. */
+static mox_status map_weights(mox_section *p, mox_err *err)
+{
+    for (int64_t i = 0; i < p->residency.n_places; i++) {
+        mox_place *place = &p->places[i];
+        const uint8_t *from = p->residency.files[place->extent.file].map;
+        void *at;
+        MOX_TRY(p->dev->memory.map(p->dev, from + place->extent.offset, place->extent.bytes, &at, err));
+        place->at = at;
+    }
+    return MOX_OK;
+}
+
+static mox_status upload_weights(mox_section *p, mox_err *err)
+{
+    const int64_t n = p->residency.n_places;
+    mox_upload *pieces = mox_alloc_array((size_t)n + 1, sizeof *pieces);
+    if (!pieces) return mox_fail_memory(err, (size_t)n * sizeof *pieces, "a list of weights");
+    uint8_t *at = p->weights;
+    for (int64_t i = 0; i < n; i++) {
+        const mox_extent *e = &p->places[i].extent;
+        pieces[i] = (mox_upload){.to = at, .from = (const uint8_t *)p->residency.files[e->file].map + e->offset, .bytes = e->bytes};
+        at += mox_device_aligned(e->bytes);
+    }
+    p->dev->apart->upload_all(p->dev, pieces, n);
+    mox_free(pieces);
+    return p->dev->memory.sync(p->dev, err);
+}
+
+static mox_status bring_weights(const mox_context *c, mox_section *p, bool with_experts, mox_err *err)
+{
+    const mox_model *m = c->model;
+    int64_t n;
+    p->weight_bytes = weight_bytes(m, p, with_experts);
+    if (p->weight_bytes == INT64_MAX)
+        return mox_fail(err, MOX_E_FULL, "%s: the weights have more bytes than a machine can count", m->config.path);
+    MOX_TRY(list_places(m, p, with_experts, &p->places, &n, err));
+    p->residency = (mox_residency){.files = m->residency.files, .n_files = m->residency.n_files, .places = p->places, .n_places = n};
+    if (p->dev->memory.map) return map_weights(p, err);
+    if (p->dev->memory.alloc(p->dev, p->weight_bytes, &p->weights, NULL) != MOX_OK)
+        return mox_fail(err, MOX_E_FULL, "%s: the weights take %lld MiB, and device %s has %lld MiB free beside the context; with a budget of "
+                                         "its memory (--vram) experts come and go", m->config.path,
+                        (long long)mox_ceil_div(p->weight_bytes, 1 << 20), p->dev->name, (long long)(mox_device_room(p->dev) >> 20));
+    place_at(p->places, n, p->weights);
+    return upload_weights(p, err);
+}
+
+/* Tells the device of the experts of every layer: where they are, or, if they come, would be. */
+static mox_status tell_experts(mox_context *c, const mox_section *p, const mox_residency *r, mox_expert *all, mox_expert *come, mox_err *err)
+{
+    const mox_model *m = c->model;
+    for (int32_t i = p->first; i < p->end; i++) {
+        const mox_expert_weights *w = m->layers[i].experts;
+        if (!w) continue;
+        for (int32_t e = 0; e < m->n_experts; e++)
+            all[e] = (mox_expert){.id = e, .gate = mox_residency_mat(r, &w[e].gate), .up = mox_residency_mat(r, &w[e].up),
+                                  .down = mox_residency_mat(r, &w[e].down)};
+        if (come) mox_expert_tier_views(&c->tier, i, come);
+        MOX_TRY(p->dev->apart->place_experts(p->dev, i, all, m->n_experts, come, c->tier.slot_bytes, err));
+    }
+    return MOX_OK;
+}
+
+static mox_status place_experts(mox_context *c, const mox_section *p, mox_err *err)
+{
+    const mox_model *m = c->model;
+    const size_t n = (size_t)m->n_experts;
+    mox_expert *all = mox_alloc_array(2 * n, sizeof *all);
+    mox_place *places = NULL;
+    mox_residency r = p->residency;
+    mox_status status = all ? MOX_OK : mox_fail_memory(err, 2 * n * sizeof *all, "a list of experts");
+    if (status == MOX_OK && c->tier.model) {
+        status = list_places(m, p, true, &places, &r.n_places, err);
+        if (status == MOX_OK) place_at(places, r.n_places, (const uint8_t *)(uintptr_t)ALIGN); /* as good as any: nobody follows it */
+        r.places = places;
+    }
+    if (status == MOX_OK) status = tell_experts(c, p, &r, all, c->tier.model ? all + n : NULL, err);
+    mox_free(places);
+    mox_free(all);
+    return status;
+}
+
+static mox_status fill_section(mox_context *c, mox_section *p, const mox_context_opts *o, int64_t n_slots, mox_err *err)
+{
+    const mox_model *m = c->model;
+    mox_dev *d = p->dev;
+    const bool come = n_slots >= 0;
+    const mox_dev_sizes most = batch_sizes(c, come);
+    MOX_TRY(d->memory.alloc(d, (int64_t)c->step_bytes, &p->activations, err));
+    mox_arena_init_at(&p->arena, p->activations, c->step_bytes);
+    MOX_TRY(d->apart->reserve(d, &most, err));
+    if (m->n_frequencies > 0) MOX_TRY(d->apart->know(d, m->frequencies, m->n_frequencies, err));
+    const double begun = mox_clock_now();
+    MOX_TRY(bring_weights(c, p, !come, err));
+    c->load.upload_s += mox_clock_now() - begun;
+    c->load.upload_bytes += p->weight_bytes;
+    if (come) MOX_TRY(mox_expert_tier_init(&c->tier, m, d, &p->residency, &c->experts, n_slots, o, err));
+    MOX_TRY(place_experts(c, p, err));
+    return d->memory.sync(d, err);
+}
+
+mox_status mox_context_fill_devices(mox_context *c, const mox_context_opts *o, mox_err *err)
+{
+    const int64_t V = c->model->dims.n_vocab;
+    int64_t n_slots;
+    MOX_TRY(choose_slots(c, o, &n_slots, err));
+    c->fetched = mox_alloc_array((size_t)(MOX_HEAD_ROWS * V), sizeof *c->fetched);
+    if (!c->fetched) return mox_fail_memory(err, (size_t)(MOX_HEAD_ROWS * V) * sizeof *c->fetched, "logits");
+    for (int i = 0; i < c->n_sections; i++) MOX_TRY(fill_section(c, &c->sections[i], o, n_slots, err));
+    return MOX_OK;
+}
+
+void mox_context_close_devices(mox_context *c)
+{
+    for (int i = 0; i < c->n_sections; i++) {
+        mox_section *p = &c->sections[i];
+        mox_dev *d = p->dev;
+        mox_arena_deinit(&p->arena);
+        if (d) { /* there is none while planning */
+            d->memory.free(d, p->cache_memory, p->cache_bytes);
+            d->memory.free(d, p->states, p->state_bytes);
+            d->memory.free(d, p->activations, (int64_t)c->step_bytes);
+            d->memory.free(d, p->weights, p->weight_bytes);
+            for (int64_t j = p->residency.n_places - 1; j >= 0 && !p->weights; j--) /* mapped ones */
+                d->memory.free(d, (void *)(uintptr_t)p->places[j].at, p->places[j].extent.bytes);
+        }
+        mox_dev_close(&p->dev);
+        mox_free(p->places);
+    }
+    mox_free(c->fetched);
+}

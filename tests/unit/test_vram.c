@@ -1,0 +1,508 @@
+/* tests/unit/test_vram.c -- models that are larger than the memory of their device.
+ *
+ * On the emulated GPU, which counts its memory, copies as late as it may and refuses copies from memory
+ * that is not pinned.  Whatever the number of slots, on the device and in memory of the host, logits are
+ * the same bytes as with all experts on the device; the budget is kept; nothing is copied or read without
+ * need.  A tier alone, with fewer slots than a batch has experts, hands out every expert once, with the
+ * bytes of its file.
+ *
+ * The models are folders on the command line; of the first one experts can come one by one. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "dev/gpu/device.h"
+#include "fail_nth.h"
+#include "moxie/tools.h"
+#include "runtime/context.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_CTX = 64, N_BATCH = 24, N_STEPS = 4, N_TOKENS = 40, MAX_EXPERTS = 64 };
+/* Kernels differ by the number of tokens.  The emulator is slow: all sorts of steps are for the first model, few
+ * tokens for those whose few tokens need all their experts at once. */
+static const int any_steps[N_STEPS] = {17, 2, 1, 5}, some_steps[N_STEPS] = {17, 1}, few_steps[N_STEPS] = {2, 1};
+
+static char **dirs;
+static int n_dirs;
+static char first_config[4096];
+
+static void ok(mox_status status, const mox_err *err)
+{
+    if (status != MOX_OK) fail_msg("%s", err->msg);
+}
+
+static mox_model *open_model(const char *dir, bool dense_only)
+{
+    mox_model *m;
+    mox_err err;
+    ok(mox_model_open(&m, dir, NULL, &err), &err);
+    if (dense_only) ok(mox_model_load_dense(m, NULL, NULL, &err), &err);
+    return m;
+}
+
+static mox_context_opts base_opts(void) { return (mox_context_opts){.device = "emu", .n_ctx = N_CTX, .n_batch = N_BATCH, .n_readers = 2}; }
+
+static mox_device_sizes sizes_of(const mox_model *m)
+{
+    const mox_context_opts o = base_opts();
+    mox_context_sizes s;
+    mox_err err;
+    ok(mox_context_measure(m, &o, &s, &err), &err);
+    return s.device;
+}
+
+static mox_status try_steps(mox_context *c, mox_seq *s, float *out, const mox_step_opts *opts, mox_err *err)
+{
+    const int64_t V = c->model->dims.n_vocab;
+    const bool is_first = strcmp(c->model->config.path, first_config) == 0;
+    const int *steps = mox_expert_tier_least(c->model) > 1 ? few_steps : is_first ? any_steps : some_steps;
+    int32_t tokens[N_TOKENS];
+    for (int i = 0, at = 0; i < N_STEPS && steps[i] > 0; at += steps[i++]) {
+        for (int t = 0; t < steps[i]; t++) tokens[t] = ((at + t) * 37 + 11) % 200;
+        MOX_TRY(mox_step(c, &(mox_segment){.seq = s, .tokens = tokens, .n = steps[i], .want = MOX_WANT_LAST}, 1, opts, err));
+        memcpy(out + i * V, mox_logits_row(c, 0), (size_t)V * sizeof *out);
+    }
+    return MOX_OK;
+}
+
+static void take_steps(mox_context *c, float *out)
+{
+    mox_seq *s;
+    mox_err err;
+    ok(mox_seq_create(&s, c, &err), &err);
+    ok(try_steps(c, s, out, NULL, &err), &err);
+    mox_seq_destroy(&s);
+}
+
+static float *new_answers(const mox_model *m)
+{
+    float *p = calloc((size_t)(N_STEPS * m->dims.n_vocab), sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+static void assert_same(const mox_model *m, const float *a, const float *b)
+{
+    assert_memory_equal(a, b, (size_t)(N_STEPS * m->dims.n_vocab) * sizeof *a);
+}
+
+static float *resident_answers(const mox_model *m)
+{
+    mox_context *c;
+    mox_err err;
+    const mox_context_opts o = base_opts();
+    float *want = new_answers(m);
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    take_steps(c, want);
+    assert_true(want[0] != want[1]);
+    mox_context_destroy(&c);
+    return want;
+}
+
+/* ---- the same bytes, within the budget ---- */
+
+static int64_t used_bytes(mox_context *c)
+{
+    int64_t total, left;
+    c->sections[0].dev->apart->memory(c->sections[0].dev, &total, &left);
+    return total - left;
+}
+
+/* Slots on the device and in memory of the host; 0 there: experts are mapped. */
+static void check_slots(const mox_model *m, int64_t n_device, int64_t n_host, const float *want)
+{
+    const mox_device_sizes sizes = sizes_of(m);
+    mox_context_opts o = base_opts();
+    mox_context *c;
+    mox_err err;
+    mox_expert_stats s;
+    float *got = new_answers(m);
+    o.device_bytes = mox_device_total(&sizes, n_device);
+    o.expert_bytes = n_host * mox_model_expert_slot_bytes(m);
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    take_steps(c, got);
+    assert_same(m, got, want);
+    assert_true(used_bytes(c) <= o.device_bytes);
+    mox_context_get_expert_stats(c, &s);
+    assert_int_equal(s.n_device_slots, n_device);
+    assert_int_equal(s.n_slots, n_host);
+    assert_true(s.device_hits > 0 || n_device < sizes.n_experts);
+    assert_true(s.device_misses > 0 && s.bytes_copied > 0);
+    if (n_device == sizes.n_experts) assert_true(s.device_misses <= sizes.n_experts);
+    assert_true(s.bytes_copied <= s.device_misses * s.device_slot_bytes);
+    if (n_host > 0) assert_int_equal(s.hits + s.misses, s.device_misses); /* only what the device lacks is asked for */
+    if (n_host == sizes.n_experts) assert_true(s.misses <= sizes.n_experts && s.bytes_read <= m->report.bytes_experts + s.misses * 4096);
+    uint32_t *heat = calloc((size_t)(m->dims.n_layers * m->n_experts), sizeof *heat);
+    int64_t asked = 0;
+    assert_non_null(heat);
+    mox_context_get_heat(c, heat);
+    for (int64_t i = 0; i < m->dims.n_layers * m->n_experts; i++) asked += heat[i];
+    assert_int_equal(asked, s.device_hits + s.device_misses);
+    free(heat);
+    mox_context_destroy(&c);
+    free(got);
+}
+
+static void same_bytes_with_any_number_of_slots(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_dirs; i++) {
+        mox_model *mapped = open_model(dirs[i], false), *m = open_model(dirs[i], true);
+        const mox_device_sizes s = sizes_of(m);
+        const int64_t all = s.n_experts, least = s.least_slots, tenth = mox_max_i64(all / 10, least);
+        float *want = resident_answers(mapped);
+        assert_true(all > 0 && least > 0);
+        check_slots(m, mox_max_i64(all / 2, least), all, want);
+        check_slots(m, tenth, mox_max_i64(all / 4, 1), want);
+        if (least == 1) check_slots(m, least, 1, want);
+        if (i == 0) {
+            check_slots(m, all, all, want);
+            check_slots(m, tenth, all, want);
+            check_slots(m, least, all, want);
+            check_slots(mapped, all / 2, 0, want); /* from a file that is mapped: nothing is pinned */
+        }
+        free(want);
+        mox_model_close(&m);
+        mox_model_close(&mapped);
+    }
+}
+
+/* All experts stay when they fit, and nothing is asked of anybody. */
+static void all_stay_when_they_fit(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], false);
+    const mox_device_sizes s = sizes_of(m);
+    mox_context_opts o = base_opts();
+    mox_context *c;
+    mox_err err;
+    mox_expert_stats stats;
+    o.device_bytes = mox_device_total(&s, -1);
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    float *want = resident_answers(m), *got = new_answers(m);
+    take_steps(c, got);
+    assert_same(m, got, want);
+    mox_context_get_expert_stats(c, &stats);
+    assert_int_equal(stats.n_device_slots, 0);
+    assert_int_equal(stats.device_misses, 0);
+    assert_true(used_bytes(c) <= o.device_bytes);
+    mox_context_destroy(&c);
+    free(got);
+    free(want);
+    mox_model_close(&m);
+}
+
+static void too_small(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_dirs; i++) {
+        mox_model *m = open_model(dirs[i], true);
+        const mox_device_sizes s = sizes_of(m);
+        mox_context_opts o = base_opts();
+        mox_context *c;
+        mox_err err;
+        o.expert_bytes = mox_model_expert_slot_bytes(m);
+        o.device_bytes = mox_device_total(&s, s.least_slots) - 1;
+        assert_int_equal(mox_context_create(&c, m, &o, &err), MOX_E_FULL);
+        assert_null(c);
+        assert_non_null(strstr(err.msg, "too small"));
+        o.device = NULL;
+        assert_int_equal(mox_context_create(&c, m, &o, &err), MOX_E_ARG);
+        mox_model_close(&m);
+    }
+}
+
+/* ---- failures ---- */
+
+static mox_context_opts tight_opts(const mox_model *m)
+{
+    const mox_device_sizes s = sizes_of(m);
+    mox_context_opts o = base_opts();
+    o.device_bytes = mox_device_total(&s, mox_max_i64(s.least_slots, 2));
+    o.expert_bytes = 3 * mox_model_expert_slot_bytes(m);
+    return o;
+}
+
+static void allocations_fail(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], true);
+    const mox_context_opts o = tight_opts(m);
+    const int64_t live = mox_alloc_live();
+    for (long i = 1;; i++) {
+        nth f = {.at = i};
+        mox_context *c;
+        mox_err err = {0};
+        mox_alloc_set_hook(fail_nth_alloc, &f);
+        const mox_status status = mox_context_create(&c, m, &o, &err);
+        mox_alloc_set_hook(NULL, NULL);
+        if (f.count < i) {
+            ok(status, &err);
+            assert_true(i > 30);
+            mox_context_destroy(&c);
+            break;
+        }
+        assert_null(c);
+        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
+        assert_true(err.msg[0] != 0);
+        assert_int_equal(mox_alloc_live(), live);
+    }
+    assert_int_equal(mox_alloc_live(), live);
+    mox_model_close(&m);
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], true);
+    const mox_context_opts o = tight_opts(m);
+    mox_context *c;
+    mox_seq *s;
+    mox_err err;
+    float *got = new_answers(m);
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    ok(mox_seq_create(&s, c, &err), &err);
+    nth f = {.at = -1};
+    mox_alloc_set_hook(fail_nth_alloc, &f);
+    const mox_status status = try_steps(c, s, got, NULL, &err);
+    mox_alloc_set_hook(NULL, NULL);
+    ok(status, &err);
+    assert_int_equal(f.count, 0);
+    mox_context_destroy(&c);
+    free(got);
+    mox_model_close(&m);
+}
+
+/* Every read from the n-th on fails: the step says so, and when reads work again all is as it should be. */
+static int fail_from_nth(void *user, const char *path, const char *what)
+{
+    (void)path, (void)what;
+    nth *n = user;
+    return __atomic_add_fetch(&n->count, 1, __ATOMIC_RELAXED) >= n->at ? EIO : 0;
+}
+
+static void reads_fail(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], true), *mapped = open_model(dirs[0], false);
+    mox_context_opts o = tight_opts(m);
+    float *want = resident_answers(mapped), *got = new_answers(m);
+    mox_context *c;
+    mox_seq *s;
+    mox_err err;
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    ok(mox_seq_create(&s, c, &err), &err);
+    for (long at = 1; at < 40; at += 16) {
+        nth f = {.at = at};
+        mox_seq_reset(s);
+        mox_io_set_hook(fail_from_nth, &f);
+        const mox_status status = try_steps(c, s, got, NULL, &err);
+        mox_io_set_hook(NULL, NULL);
+        assert_int_equal(status, MOX_E_IO);
+        mox_seq_reset(s);
+        ok(try_steps(c, s, got, NULL, &err), &err);
+        assert_same(m, got, want);
+    }
+    mox_context_destroy(&c);
+    free(got);
+    free(want);
+    mox_model_close(&m);
+    mox_model_close(&mapped);
+}
+
+typedef struct countdown {
+    mox_cancel cancel;
+    long left;
+} countdown;
+
+/* Raises the flag at the n-th read: in the middle of a layer. */
+static int cancel_at_nth(void *user, const char *path, const char *what)
+{
+    (void)path, (void)what;
+    countdown *c = user;
+    if (__atomic_sub_fetch(&c->left, 1, __ATOMIC_RELAXED) == 0) mox_cancel_raise(&c->cancel);
+    return 0;
+}
+
+static void cancelled_steps(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], true), *mapped = open_model(dirs[0], false);
+    mox_context_opts o = tight_opts(m);
+    float *want = resident_answers(mapped), *got = new_answers(m);
+    mox_context *c;
+    mox_seq *s;
+    mox_err err;
+    int n_cancelled = 0;
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    ok(mox_seq_create(&s, c, &err), &err);
+    for (long at = 1; at < 60; at += 24) {
+        countdown k = {.left = at};
+        mox_seq_reset(s);
+        mox_io_set_hook(cancel_at_nth, &k);
+        const mox_status status = try_steps(c, s, got, &(mox_step_opts){.cancel = &k.cancel}, &err);
+        mox_io_set_hook(NULL, NULL);
+        assert_true(status == MOX_OK || status == MOX_E_CANCELLED);
+        n_cancelled += status == MOX_E_CANCELLED;
+        mox_seq_reset(s);
+        ok(try_steps(c, s, got, NULL, &err), &err);
+        assert_same(m, got, want);
+    }
+    assert_true(n_cancelled > 0);
+    mox_context_destroy(&c);
+    free(got);
+    free(want);
+    mox_model_close(&m);
+    mox_model_close(&mapped);
+}
+
+/* ---- a tier alone ---- */
+
+/* Compares bytes on the device with those of the file. */
+static void check_part(mox_dev *dev, const void *on_device, const mox_model *m, const mox_extent *e)
+{
+    mox_err err;
+    uint8_t *got = malloc((size_t)e->bytes);
+    assert_non_null(got);
+    ok(dev->memory.download(dev, got, on_device, e->bytes, &err), &err);
+    assert_memory_equal(got, (const uint8_t *)m->residency.files[e->file].map + e->offset, (size_t)e->bytes);
+    free(got);
+}
+
+static void check_expert(mox_dev *dev, const mox_expert *x, const mox_model *m, int32_t layer)
+{
+    const mox_expert_weights *w = &m->layers[layer].experts[x->id];
+    const mox_mat *mats[] = {&x->gate, &x->up, &x->down};
+    const mox_weight *weights[] = {&w->gate, &w->up, &w->down};
+    for (int i = 0; i < 3; i++) {
+        check_part(dev, mats[i]->w, m, &weights[i]->w);
+        if (weights[i]->layout.kind != MOX_MAT_AFFINE) continue;
+        check_part(dev, mats[i]->scales, m, &weights[i]->scales);
+        check_part(dev, mats[i]->biases, m, &weights[i]->biases);
+    }
+}
+
+/* A random batch: each expert once, with its bytes; sometimes given up in the middle. */
+static void check_batch(mox_expert_tier *t, const mox_model *mapped, int32_t layer, mox_rng *rng)
+{
+    const int64_t E = mapped->n_experts;
+    int32_t ids[MAX_EXPERTS];
+    bool wanted[MAX_EXPERTS] = {0};
+    mox_expert out[MAX_EXPERTS];
+    mox_err err;
+    int64_t n = 0, got = 0, part;
+    assert_true(E <= MAX_EXPERTS);
+    for (int32_t i = 0; i < E; i++)
+        if (mox_rng_u64(rng) % 3 > 0) wanted[i] = true, ids[n++] = i;
+    const bool give_up = mox_rng_u64(rng) % 5 == 0;
+    ok(t->source.acquire(&t->source, layer, ids, n, &err), &err);
+    do {
+        ok(t->source.next(&t->source, out, E, &part, NULL, &err), &err);
+        for (int64_t k = 0; k < part; k++) {
+            assert_true(wanted[out[k].id]);
+            wanted[out[k].id] = false;
+            check_expert(t->dev, &out[k], mapped, layer);
+        }
+        got += part;
+    } while (part > 0 && !(give_up && got > n / 2));
+    if (!give_up) assert_int_equal(got, n);
+    t->source.release(&t->source);
+}
+
+static void a_tier_hands_out_every_expert_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_dirs; i++) {
+        mox_model *mapped = open_model(dirs[i], false), *m = open_model(dirs[i], true);
+        mox_context_opts o = base_opts();
+        mox_context *c;
+        mox_err err;
+        mox_rng rng;
+        int32_t layers[2] = {-1, -1};
+        for (int32_t k = 0; k < m->dims.n_layers; k++)
+            if (m->layers[k].experts) layers[layers[0] >= 0] = k;
+        if (layers[1] < 0) layers[1] = layers[0];
+        ok(mox_context_create(&c, mapped, &o, &err), &err); /* for its device, which has all weights that stay */
+        mox_rng_init(&rng, 7);
+        for (int64_t n_device = 1; n_device <= 2 * m->n_experts; n_device = n_device * 2 + 1) {
+            for (int64_t n_host = 1; n_host <= sizes_of(m).n_experts; n_host *= 4) {
+                mox_expert_store below;
+                mox_expert_tier t;
+                o.expert_bytes = n_host * mox_model_expert_slot_bytes(m);
+                ok(mox_expert_store_init(&below, m, &o, &err), &err);
+                ok(mox_expert_tier_init(&t, m, c->sections[0].dev, &c->sections[0].residency, &below, n_device, &o, &err), &err);
+                for (int k = 0; k < 12; k++) check_batch(&t, mapped, layers[k % 2], &rng);
+                mox_expert_tier_deinit(&t);
+                mox_expert_store_deinit(&below);
+            }
+        }
+        mox_context_destroy(&c);
+        mox_model_close(&m);
+        mox_model_close(&mapped);
+    }
+}
+
+/* ---- plans ---- */
+
+static void plans_keep_both_budgets(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_dirs; i++) {
+        mox_model *m = open_model(dirs[i], false);
+        const mox_context_opts context = base_opts();
+        mox_plan p;
+        mox_err err;
+        mox_plan_opts o = {.context = &context, .ram_bytes = (int64_t)1 << 30, .vram_bytes = (int64_t)1 << 30};
+        ok(mox_plan_make(&p, m, &o, &err), &err);
+        assert_true(p.fits && p.device.n_slots == 0 && p.experts == MOX_EXPERTS_RESIDENT);
+        assert_int_equal(p.cache_bytes + p.activation_bytes, 0);
+        const int64_t all = p.device.total;
+        for (int64_t vram = p.device.least_budget; vram < all; vram += (all - p.device.least_budget) / 5 + 1) {
+            o.vram_bytes = vram;
+            ok(mox_plan_make(&p, m, &o, &err), &err);
+            assert_true(p.fits && p.device.total <= vram && p.total <= o.ram_bytes);
+            assert_true(p.device.n_slots == 0 || p.experts == MOX_EXPERTS_STREAM);
+            mox_context_opts made = context;
+            mox_context *c;
+            made.n_batch = (int32_t)p.n_batch;
+            made.device_bytes = vram;
+            made.expert_bytes = p.n_slots * p.slot_bytes;
+            ok(mox_context_create(&c, m, &made, &err), &err);
+            assert_true(used_bytes(c) <= vram);
+            if (c->tier.model) assert_int_equal(c->tier.cache.n_slots, p.device.n_slots);
+            else assert_int_equal(p.device.n_slots, 0);
+            mox_context_destroy(&c);
+        }
+        o.vram_bytes = p.device.least_budget - 1;
+        ok(mox_plan_make(&p, m, &o, &err), &err);
+        assert_false(p.fits);
+        assert_true(p.device.least_budget == o.vram_bytes + 1);
+        mox_model_close(&m);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) return 2;
+    dirs = argv + 1;
+    n_dirs = argc - 1;
+    (void)snprintf(first_config, sizeof first_config, "%s/config.json", dirs[0]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bytes_with_any_number_of_slots),
+        cmocka_unit_test(all_stay_when_they_fit),
+        cmocka_unit_test(too_small),
+        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(reads_fail),
+        cmocka_unit_test(cancelled_steps),
+        cmocka_unit_test(a_tier_hands_out_every_expert_once),
+        cmocka_unit_test(plans_keep_both_budgets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
