@@ -105,7 +105,7 @@ struct mox_context {
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);
 
-/* runtime/device.c: memory of a device of its own; all 0 where the host's is used. */
+/* runtime/device_fill.c: memory of a device of its own; all 0 where the host's is used. */
 typedef struct mox_device_sizes {
     int64_t weight_bytes, dense_bytes; /* all that the model uses; routed experts left out */
     int64_t cache_bytes, step_bytes;

@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALL_BYTES = 8 << 20 }; /* tables of experts and arrays of a batch, on each device */
+/* Left on each device: for tables of experts and arrays of a batch, and a part of its memory for what the driver takes later. */
+enum { SMALL_BYTES = 8 << 20, LEFT_PART = 128 };
 
 /* Address space of an emulated GPU: what is not touched costs nothing. */
 static const int64_t emu_bytes = (int64_t)16 << 30;
@@ -175,7 +176,8 @@ static mox_status open_enough(mox_context *c, const wanted *w, int n, const mox_
     double share = 0;
     while (c->n_sections < n) {
         MOX_TRY(open_next(c, w, err));
-        room[c->n_sections - 1] = mox_device_room(c->sections[c->n_sections - 1].dev);
+        const int64_t free_bytes = mox_device_room(c->sections[c->n_sections - 1].dev);
+        room[c->n_sections - 1] = free_bytes - free_bytes / LEFT_PART;
         if (w->numbered && c->n_sections < n) continue;
         MOX_TRY(mox_divide(load, room, c->n_sections, ends, &share, err));
         if (share <= 1) break;

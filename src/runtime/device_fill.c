@@ -241,8 +241,10 @@ static mox_status fill_section(mox_context *c, mox_section *p, const mox_context
     if (m->n_frequencies > 0) MOX_TRY(d->apart->know(d, m->frequencies, m->n_frequencies, err));
     const double begun = mox_clock_now();
     MOX_TRY(bring_weights(c, p, !come, err));
-    c->load.upload_s += mox_clock_now() - begun;
-    c->load.upload_bytes += p->weight_bytes;
+    if (!d->memory.map) {
+        c->load.upload_s += mox_clock_now() - begun;
+        c->load.upload_bytes += p->weight_bytes;
+    }
     if (come) MOX_TRY(mox_expert_tier_init(&c->tier, m, d, &p->residency, &c->experts, n_slots, o, err));
     MOX_TRY(place_experts(c, p, err));
     return d->memory.sync(d, err);

@@ -25,6 +25,8 @@
 #include "runtime/context.h"
 #include "runtime/expert_stream.h"
 
+#include <string.h>
+
 /* Measured on x86-64 as the resident memory of `eval` with full batches and contexts, less
  * everything that is counted: at most 4.6 MB for the program; 80 to 130 KiB for a thread of
  * the pool, the most with the widest kernels; 12 KiB for a thread that reads. */
@@ -216,10 +218,18 @@ static mox_status try_way(const planner *l, mox_plan *p, way how)
 
 /* ---- the choice ---- */
 
+/* A GPU that reads the files where they are mapped. */
+static bool reads_maps(const planner *l)
+{
+    const char *device = l->contexts[0].device;
+    return !l->apart && device && strcmp(device, "cpu") != 0;
+}
+
 /* Why experts cannot be streamed, or NULL. */
 static const char *no_stream(const planner *l, const mox_plan *p)
 {
     const mox_model *m = l->m;
+    if (reads_maps(l)) return "this device reads experts where the files are mapped, so there is nothing to stream";
     if (p->n_experts == 0) return "this model has no routed experts that could be streamed";
     if (m->residency.copy) return "weights that are copied as a whole cannot be streamed as well";
     for (int32_t i = 0; i < m->tensors.n_files && !m->shape_only; i++)
@@ -247,6 +257,7 @@ static mox_status list_ways(const planner *l, const mox_plan *p, way out[2], int
     }
     out[(*n)++] = (way){is_auto ? MOX_EXPERTS_RESIDENT : asked, false};
     if (may_come) out[(*n)++] = (way){is_auto && !problem ? MOX_EXPERTS_STREAM : out[0].experts, true};
+    else if (is_auto && reads_maps(l)) out[(*n)++] = (way){MOX_EXPERTS_MMAP, false};
     else if (is_auto && !problem && !l->apart) out[(*n)++] = (way){MOX_EXPERTS_STREAM, false};
     return MOX_OK;
 }

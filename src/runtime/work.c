@@ -98,5 +98,5 @@ void mox_work_head(mox_context *c, int64_t n_rows)
 void mox_context_get_work(const mox_context *c, mox_work *out)
 {
     *out = c->work;
-    out->weight_bytes += c->experts.bytes_used;
+    if (!c->sections[0].dev->apart) out->weight_bytes += c->experts.bytes_used; /* of others mox_work_batch has all */
 }

@@ -164,8 +164,8 @@ class PlainTerminals(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 kept = Path(folder) / "kept.json"
                 kept.write_text("mine")
-                steps = [(b"> ", FRANCE.encode() + b"\r"), (b"ttft", b""), (b"> ", f"/save {kept}\r".encode()), (b"File too large", b""),
-                         (b"> ", FRANCE.encode() + b"\r"), (b"ttft", b""), (b"> ", b"\x04")]
+                steps = [(b"> ", FRANCE.encode() + b"\r"), (b"| gen ", b""), (b"> ", f"/save {kept}\r".encode()), (b"File too large", b""),
+                         (b"> ", FRANCE.encode() + b"\r"), (b"| gen ", b""), (b"> ", b"\x04")]
                 out, code = in_terminal(steps, {"TERM": "xterm", "NO_COLOR": "1", "XDG_STATE_HOME": folder}, room=room)
                 self.assertEqual(code, 0, out)
                 self.assertIn(b"cannot write", out)

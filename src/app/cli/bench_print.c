@@ -10,7 +10,7 @@ static bool is(const bench_setup *s, const char *format) { return strcmp(s->form
 
 static double gbytes(const bench_row *r) { return r->bytes_per_token * r->rate / 1e9; }
 static double gmacs(const bench_row *r) { return r->macs_per_token * r->rate / 1e9; }
-static double bandwidth_percent(const bench_row *r) { return 100.0 * gbytes(r) / (r->probe_bytes / 1e9); }
+static double bandwidth_percent(const bench_row *r) { return r->probe_bytes > 0.0 ? 100.0 * gbytes(r) / (r->probe_bytes / 1e9) : 0.0; }
 static double arithmetic_percent(const bench_row *r)
 {
     return r->probe_macs > 0.0 ? 100.0 * gmacs(r) / (r->probe_macs / 1e9) : 0.0;

@@ -5,7 +5,7 @@
 
 #include "moxie/tools.h"
 
-enum { MOX_CLI_DESCRIPTION = 160, MOX_CLI_AMOUNT = 32 };
+enum { MOX_CLI_DESCRIPTION = 256, MOX_CLI_AMOUNT = 32 };
 
 /* "4.6 GB", or for little ones "10.3 MB".  Returns out. */
 const char *mox_cli_describe_bytes(int64_t bytes, char out[MOX_CLI_AMOUNT]);

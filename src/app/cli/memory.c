@@ -41,8 +41,13 @@ mox_plan_opts mox_cli_memory_opts(const mox_cli_options *o)
 
 bool mox_cli_memory_check(const mox_cli_options *o, const mox_plan_opts *p)
 {
-    if (p->vram_bytes > 0 && strcmp(o->v[OPT_DEVICE].text, "cpu") == 0) {
-        mox_cli_say("--vram is for a GPU, and goes with --device cuda");
+    const char *device = o->v[OPT_DEVICE].text;
+    if (p->vram_bytes > 0 && (strcmp(device, "cpu") == 0 || strcmp(device, "metal") == 0)) {
+        mox_cli_say("--vram is for a GPU with memory of its own, and goes with --device cuda");
+        return false;
+    }
+    if (p->vram_bytes > 0 && strchr(device, ',')) {
+        mox_cli_say("--vram is the memory of one GPU, and does not go with --device %s", device);
         return false;
     }
     const bool stream = p->experts == MOX_EXPERTS_STREAM || p->n_slots > 0;

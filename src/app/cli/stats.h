@@ -4,7 +4,7 @@
 
 #include "app/cli/reply.h"
 
-enum { MOX_CLI_STATS_BYTES = 320 };
+enum { MOX_CLI_STATS_BYTES = 416 };
 
 /* As much as goes into that many columns; empty when nothing does. */
 void mox_cli_stats_line(const mox_cli_stats *s, int columns, char out[MOX_CLI_STATS_BYTES]);

@@ -87,8 +87,10 @@ static mox_status choose_context(const mox_server *s, const mox_cli_options *o, 
 /* The kernel level that a context with these options has; of other devices than the cpu, their name. */
 static const char *isa_of(const mox_context_opts *c)
 {
+    static const char *const devices[] = {"cuda", "emu", "metal"}; /* numbers may follow: which of them computed does not matter */
     int best = 0;
-    if (c->device && strcmp(c->device, "cpu") != 0) return c->device;
+    for (size_t i = 0; c->device && i < sizeof devices / sizeof *devices; i++)
+        if (strncmp(c->device, devices[i], strlen(devices[i])) == 0) return devices[i];
     for (int i = 0; i < mox_isa_count(); i++)
         if (mox_isa_available(i)) best = i;
     return c->isa ? c->isa : mox_isa_name(best);

@@ -450,7 +450,12 @@ mox_status mox_metal_open(mox_gpu_backend **out, mox_err *err)
 mox_status mox_dev_metal_find(mox_err *err)
 {
     mox_objc o;
-    return mox_objc_load(&o, err);
+    MOX_TRY(mox_objc_load(&o, err));
+    void *pool = o.push_pool();
+    const mox_id gpu = o.default_device();
+    if (gpu) MOX_SEND(&o, release, gpu);
+    o.pop_pool(pool);
+    return gpu ? MOX_OK : mox_fail(err, MOX_E_DEVICE, "Metal finds no GPU on this machine");
 }
 
 mox_status mox_dev_metal_open(mox_dev **out, bool halves, mox_err *err)
