@@ -24,12 +24,11 @@ static void after_switch(mox_fiber *self, mox_fiber *from)
     from->stack = bottom;
     from->stack_bytes = bytes;
 }
-/* A dropped fiber left its frames' red zones behind. */
-static void forget_frames(void *stack, size_t bytes) { __asan_unpoison_memory_region(stack, bytes); }
+void mox_fiber_forget(void *stack, size_t bytes) { __asan_unpoison_memory_region(stack, bytes); }
 #else
 static void before_switch(void **keep, const mox_fiber *to) { (void)keep, (void)to; }
 static void after_switch(mox_fiber *self, mox_fiber *from) { (void)self, (void)from; }
-static void forget_frames(void *stack, size_t bytes) { (void)stack, (void)bytes; }
+void mox_fiber_forget(void *stack, size_t bytes) { (void)stack, (void)bytes; }
 #endif
 
 static void begin(mox_fiber *f)
@@ -112,7 +111,7 @@ static void jump(mox_fiber *from, mox_fiber *to) { mox_fiber_jump(&from->sp, to-
 
 void mox_fiber_init(mox_fiber *f, void *stack, size_t bytes, void (*run)(void *user), void *user)
 {
-    forget_frames(stack, bytes);
+    mox_fiber_forget(stack, bytes);
     f->run = run;
     f->user = user;
     f->stack = stack;

@@ -45,5 +45,7 @@ void mox_fiber_init(mox_fiber *f, void *stack, size_t bytes, void (*run)(void *u
 void mox_fiber_enter(mox_fiber *self, mox_fiber *f);
 /* Back to who entered f; the call returns when f is entered again, and never when last. */
 void mox_fiber_leave(mox_fiber *f, bool last);
+/* Before stacks become other memory: dropped fibers leave their frames' red zones behind. */
+void mox_fiber_forget(void *stack, size_t bytes);
 
 #endif

@@ -49,6 +49,7 @@ void mox_emu_run_deinit(mox_emu *e)
 {
     mox_free(e->run.shared.data);
     mox_free(e->run.shared.cells);
+    if (e->stacks) mox_fiber_forget(e->stacks, ALL_STACKS_BYTES);
     mox_free_pages(e->stacks, ALL_STACKS_BYTES);
     mox_free(e->free_stacks);
     mox_free(e->threads);
