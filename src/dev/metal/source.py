@@ -10,5 +10,6 @@ HEAD = "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing namesp
 lines = [line for line in pathlib.Path(sys.argv[1]).read_text(encoding="utf-8").splitlines() if line.strip()]
 text = HEAD + "\n".join(lines) + "\n"
 pathlib.Path(sys.argv[2]).write_text(text, encoding="utf-8")
-quoted = "\n".join('"' + line.replace("\\", "\\\\").replace('"', '\\"') + '\\n"' for line in text.splitlines())
-pathlib.Path(sys.argv[3]).write_text(f"extern const char mox_metal_source[];\nconst char mox_metal_source[] =\n{quoted};\n", encoding="utf-8")
+# Characters one by one: compilers need not take a string that long.
+numbers = ", ".join(str(byte) for byte in text.encode("ascii")) + ", 0"
+pathlib.Path(sys.argv[3]).write_text(f"extern const char mox_metal_source[];\nconst char mox_metal_source[] = {{{numbers}}};\n", encoding="ascii")
