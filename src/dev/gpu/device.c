@@ -321,6 +321,7 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
     mox_gpu_backend *backend = enter(d);
     /* A token of each sequence: the next batch will be like it, unless the host has a say in every layer. */
+    g->prompts = b->n != b->n_spans;
     g->in_step = b->n == b->n_spans && backend->begin_step && g->most.n_pairs == 0;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
