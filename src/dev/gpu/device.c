@@ -9,11 +9,20 @@
 
 /* ---- memory ---- */
 
+/* Under the lock. */
+static void send_held(mox_dev_gpu *g)
+{
+    mox_gpu_held *h = &g->held;
+    if (h->is_there) g->backend->launch(g->backend, h->kernel, h->groups, &h->params, h->bytes);
+    h->is_there = false;
+}
+
 /* For all that is not a launch: a step is over then. */
 static mox_gpu_backend *enter(mox_dev *d)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     (void)pthread_mutex_lock(&g->lock);
+    send_held(g);
     if (g->in_step) g->backend->end_step(g->backend);
     g->in_step = false;
     return g->backend;
@@ -96,6 +105,52 @@ static void gpu_memory(mox_dev *d, int64_t *total, int64_t *left)
     mox_gpu_backend *b = enter(d);
     b->memory(b, total, left);
     leave(d);
+}
+
+/* ---- launches ---- */
+
+void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int64_t z, const void *params, size_t bytes)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (x == 0 || y == 0 || z == 0) return;
+    g->halved_x = NULL;
+    (void)pthread_mutex_lock(&g->lock);
+    send_held(g);
+    g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+void mox_gpu_hold(mox_dev *d, mox_gpu_kernel kernel, int64_t n, int64_t x, int64_t y, const void *params, size_t bytes)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    assert(bytes <= sizeof g->held.params);
+    if (x == 0 || y == 0) return;
+    g->halved_x = NULL;
+    (void)pthread_mutex_lock(&g->lock);
+    send_held(g);
+    g->held = (mox_gpu_held){.is_there = true, .kernel = kernel, .n = n, .groups = {x, y, 1}, .bytes = bytes};
+    memcpy(&g->held.params, params, bytes);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+bool mox_gpu_see(mox_dev *d, mox_gpu_kernel kernel, int64_t n, void *params, size_t bytes)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    (void)pthread_mutex_lock(&g->lock);
+    const bool is_it = g->held.is_there && g->held.kernel == kernel && g->held.n == n;
+    if (is_it) memcpy(params, &g->held.params, bytes);
+    (void)pthread_mutex_unlock(&g->lock);
+    return is_it;
+}
+
+bool mox_gpu_drop(mox_dev *d)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    (void)pthread_mutex_lock(&g->lock);
+    const bool was_there = g->held.is_there;
+    g->held.is_there = false;
+    (void)pthread_mutex_unlock(&g->lock);
+    return was_there;
 }
 
 /* ---- copies beside operations ---- */

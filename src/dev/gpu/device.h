@@ -38,6 +38,21 @@ typedef struct mox_gpu_known {
 
 enum { MOX_GPU_KNOWN_MAX = 4 };
 
+/* A launch that is held back: the operation behind it may do its work on the way, and then it is dropped.
+ * Any other launch or copy sends it off first, so nobody can tell. */
+typedef struct mox_gpu_held {
+    bool is_there;
+    mox_gpu_kernel kernel;
+    int64_t n; /* rows that it is for */
+    int64_t groups[3];
+    size_t bytes;
+    union {
+        mox_gpu_rms_norm norm;
+        mox_gpu_matvec4 product;
+        mox_gpu_gqa_heads heads;
+    } params;
+} mox_gpu_held;
+
 typedef struct mox_dev_gpu {
     mox_dev dev; /* first: a mox_dev of this device is one of these */
     mox_gpu_backend *backend;
@@ -45,6 +60,7 @@ typedef struct mox_dev_gpu {
     bool halves;  /* products and attention of many tokens may take operands in f16 */
     bool in_step; /* between begin_step and end_step of the backend */
     bool prompts; /* the batch has several tokens of a sequence */
+    mox_gpu_held held;
     const float *halved_x; /* what the scratch at halved_at holds in f16; NULL: another operation came since */
     const void *halved_at;
     int64_t halved_n, halved_cols, halved_stride;
@@ -70,15 +86,12 @@ typedef struct mox_dev_gpu {
     int64_t n_spans;
 } mox_dev_gpu;
 
-static inline void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int64_t z, const void *params, size_t bytes)
-{
-    mox_dev_gpu *g = (mox_dev_gpu *)d;
-    if (x == 0 || y == 0 || z == 0) return;
-    g->halved_x = NULL;
-    (void)pthread_mutex_lock(&g->lock);
-    g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
-    (void)pthread_mutex_unlock(&g->lock);
-}
+/* device.c.  hold: instead of a launch, for n rows, over a grid (x, y).  see: what is held, if it is this kernel for n
+ * rows.  drop: it is not launched; false when another thread has sent it off meanwhile, so it is done already. */
+void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int64_t z, const void *params, size_t bytes);
+void mox_gpu_hold(mox_dev *d, mox_gpu_kernel kernel, int64_t n, int64_t x, int64_t y, const void *params, size_t bytes);
+bool mox_gpu_see(mox_dev *d, mox_gpu_kernel kernel, int64_t n, void *params, size_t bytes);
+bool mox_gpu_drop(mox_dev *d);
 
 /* Launches a kernel over a grid (x, y, z); the rest are members of its parameters. */
 #define MOX_GPU_LAUNCH(d, name, x, y, z, ...)                                                   \
