@@ -159,8 +159,8 @@ static float *activations(int64_t n, float size)
 static bool four_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, double class, int64_t skip)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
-    const mox_gpu_matvec4 p = {.w = m->device, .x = upload_f32(x + skip, n * cols), .y = device_f32(n * (rows + 1)), .n = n,
-                               .rows = rows, .x_stride = cols, .y_stride = rows + 1, .bias = bias->device};
+    const mox_gpu_matvec4 p = {.w = m->device, .x = upload_f32(x + skip, n * cols), .y = device_f32(n * (rows + 1)),
+                               .x_stride = cols, .y_stride = rows + 1, .bias = bias->device};
     float *want = floats(n * (rows + 1));
     double *mag = doubles(n * (rows + 1));
     for (int64_t i = 0; i < n * (rows + 1); i++) {
@@ -198,7 +198,7 @@ static void test_four(void **state)
     assert_true(four_right(&m, x, 1, &none, 1e-6, 0));
     x[100] = 1e-38f;
     assert_true(four_right(&m, x, 1, &none, 1e-6, 0));
-    const mox_gpu_matvec4 p = {.w = m.device, .y = device_f32(16), .n = 1, .rows = 16, .x_stride = 256, .y_stride = 16};
+    const mox_gpu_matvec4 p = {.w = m.device, .y = device_f32(16), .x_stride = 256, .y_stride = 16};
     for (int i = 0; i < 2; i++) {
         x[100] = i ? INFINITY : NAN;
         mox_gpu_matvec4 q = p;
@@ -229,7 +229,7 @@ static void test_four_three(void **state)
                                      .x_stride = COLS};
     launch(MOX_GPU_KERNEL_matvec4_three, 3 + 1 + 1, N, 1, &p);
     for (int i = 0; i < 3; i++) {
-        const mox_gpu_matvec4 one = {.w = m[i].device, .x = x, .y = device_f32(N * rows[i]), .n = N, .rows = rows[i], .x_stride = COLS,
+        const mox_gpu_matvec4 one = {.w = m[i].device, .x = x, .y = device_f32(N * rows[i]), .x_stride = COLS,
                                      .y_stride = rows[i], .bias = bias[i].device};
         launch(MOX_GPU_KERNEL_matvec4, over(rows[i], 16), N, 1, &one);
         assert_memory_equal(download(y[i], N * rows[i] * 4), download(one.y, N * rows[i] * 4), (size_t)(N * rows[i]) * 4);
@@ -241,8 +241,8 @@ static void test_four_three(void **state)
 static bool rowwise_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
-    mox_gpu_matvec_row p = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows), .n = n, .rows = rows,
-                          .x_stride = cols, .y_stride = rows, .bias = bias->device};
+    mox_gpu_matvec_row p = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows),
+                            .x_stride = cols, .y_stride = rows, .bias = bias->device};
     float *want = floats(n * rows);
     double *mag = doubles(n * rows);
     for (int64_t i = 0; i < n * rows; i++)

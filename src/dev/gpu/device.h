@@ -165,6 +165,9 @@ mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *
 mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, bool by_place, mox_gpu_group_fn *compute, mox_err *err);
 mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 
+/* slots_products.c: if a product is held whose rows are added to the residual stream now, sends it off to do so. */
+bool mox_gpu_product_adds(mox_dev *d, const mox_residual_norm_args *a);
+
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);
 void mox_gpu_fill_attention(mox_dev_ops *ops);

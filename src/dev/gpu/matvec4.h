@@ -14,12 +14,15 @@
  * groups of scales, each group has columns of its own: 0 and 1 for the lower, 4 and 5 for the upper,
  * zero where a lane's codes are of the other.  So C has, per row, four sums to be scaled and added.
  *
+ * A norm of x is taken along: gains are multiplied into x, squares are added up on the way, and as 1 / rms is the
+ * same for all columns, sums are multiplied by it at the end.
+ *
  * The weights are asked for before the launch in front has ended: they do not depend on it. */
 #ifndef MOX_DEV_GPU_MATVEC4_H
 #define MOX_DEV_GPU_MATVEC4_H
 
 #include "dev/gpu/moe.h"
-#include "dev/gpu/number.h"
+#include "dev/gpu/norm.h"
 
 enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_QUADS = 65,
        FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
@@ -59,19 +62,32 @@ GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, G
 
 /* What a wave knows of its chunk of x beside the planes. */
 typedef struct four_x {
-    float factor; /* undoes the scaling of planes and codes */
-    float sum;    /* of the group that lane / 8 is in */
+    float factor;  /* undoes the scaling of planes and codes */
+    float sum;     /* of the group that lane / 8 is in */
+    float squares; /* of the lane's eight, before gains */
 } four_x;
 
-/* Splits 256 numbers into planes [2][32], with a zero behind them: a lane takes the eight of one word of codes, whose pairs
- * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
-GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
+GPU_FN four_x four_none(void)
+{
+    four_x x = {0.0f, 0.0f, 0.0f};
+    return x;
+}
+
+/* The lane's eight of 256 numbers: those of one word of codes. */
+GPU_FN void four_eight(const GPU_GLOBAL(f32) *x, int32_t lane, GPU_PRIVATE(f32) *v)
 {
     const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
-    float v[8], largest = 0.0f, sum = 0.0f;
+    GPU_UNROLL
+    for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
+}
+
+/* Splits 256 numbers into planes [2][32], with a zero behind them: pairs of the lane's eight are columns i and i + 4.
+ * Nibble 1 counts sixteenfold, so its x is a sixteenth. */
+GPU_FN four_x four_planes(const GPU_PRIVATE(f32) *v, GPU_SHARED(quad) *planes, int32_t lane)
+{
+    float largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
-        v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
         largest = gpu_max(largest, gpu_abs(v[i]));
         sum += v[i];
     }
@@ -94,6 +110,31 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int
     four_x result;
     result.factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
     result.sum = sum;
+    result.squares = 0.0f;
+    return result;
+}
+
+GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
+{
+    float v[8];
+    four_eight(x, lane, v);
+    return four_planes(v, planes, lane);
+}
+
+/* The same of x times gains, where there is a norm. */
+GPU_FN four_x four_split_normed(const GPU_GLOBAL(f32) *x, mox_gpu_normed norm, eight_gains gains, GPU_SHARED(quad) *planes, int32_t lane)
+{
+    float v[8], of_x = 0.0f;
+    four_eight(x, lane, v);
+    if (norm.out != 0) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < 8; i++) {
+            of_x += v[i] * v[i];
+            v[i] *= gain_of_eight(gains, norm.weight, norm.offset, i);
+        }
+    }
+    four_x result = four_planes(v, planes, lane);
+    result.squares = of_x;
     return result;
 }
 
@@ -149,58 +190,87 @@ GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t first, int32_t n, in
     return sum;
 }
 
-GPU_FN void four_finish(mox_gpu_mat w, mox_gpu_vec bias, GPU_GLOBAL(f32) *y, int64_t row, const GPU_SHARED(f32) *sums, int32_t i)
+/* A group's sums of 16 rows by wave, and behind them the squares of x. */
+enum { FOUR_SUMS = FOUR_WAVES * 16 + FOUR_WAVES };
+
+GPU_FN float four_rms(mox_gpu_normed norm, const GPU_SHARED(f32) *of_waves, int64_t cols)
 {
-    if (row + i >= w.rows) return;
-    const float b = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row + i);
-    gpu_store(y, row + i, four_join(sums, 0, FOUR_WAVES, i) + b);
+    float sum = 0.0f;
+    if (norm.out == 0) return 1.0f;
+    for (int32_t i = 0; i < FOUR_WAVES; i++) sum += gpu_load(of_waves, i);
+    return inverse_rms(sum, cols, norm.eps);
 }
 
-/* y[row .. row + 16) of W x + bias, by a whole group.  Each wave takes up to `held` chunks at a time (a constant, at
+GPU_FN float four_bias(mox_gpu_vec bias, int64_t row)
+{
+    return bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row);
+}
+
+/* Sums of rows row ... row + 15 of W norm(x), by a whole group.  Each wave takes up to `held` chunks at a time (a constant, at
  * most FOUR_HELD), all of which are asked for before the first is used: more of them where there are few groups, fewer
- * where registers are what keeps groups apart. */
-GPU_FN void four_product(mox_gpu_mat w, mox_gpu_vec bias, const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *y, int64_t row, int32_t held,
-                         GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t me)
+ * where registers are what keeps groups apart.  Returns later[row + me], where it is not NULL and that row is there. */
+GPU_FN float four_product(mox_gpu_mat w, mox_gpu_normed norm, const GPU_GLOBAL(f32) *x, const GPU_GLOBAL(f32) *later, int64_t row,
+                          int32_t held, GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t me)
 {
     const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int64_t n_chunks = w.cols / FOUR_CHUNK;
     four_tile tile[FOUR_HELD];
-    float sum[2], part[2];
+    eight_gains gains[FOUR_HELD];
+    float sum[2], part[2], squares_of_x = 0.0f, brought = 0.0f;
     sum[0] = sum[1] = 0.0f;
     for (int64_t first = 0; first < n_chunks; first += held * FOUR_WAVES) {
         GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_HELD; i++) /* what is not there is never used */
-            if (i < held && first + i * FOUR_WAVES < n_chunks)
-                four_load(w, row, least(first + i * FOUR_WAVES + wave, n_chunks - 1), lane, &tile[i]);
+        for (int32_t i = 0; i < FOUR_HELD; i++) { /* what is not there is never used */
+            if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue;
+            const int64_t chunk = least(first + i * FOUR_WAVES + wave, n_chunks - 1);
+            four_load(w, row, chunk, lane, &tile[i]);
+            if (norm.out != 0) gains[i] = load_eight_gains(norm.weight, chunk * FOUR_CHUNK + lane * 8);
+        }
         if (first == 0) gpu_previous();
+        if (first == 0 && later != 0 && me < 16 && row + me < w.rows) brought = gpu_load(later, row + me);
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_HELD; i++) {
             const int64_t chunk = first + i * FOUR_WAVES + wave;
             const bool there = chunk < n_chunks; /* the same in a wave */
-            four_x of_x = {0.0f, 0.0f};
+            four_x of_x = four_none();
             if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
-            if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_QUADS, lane);
+            if (there) of_x = four_split_normed(x + chunk * FOUR_CHUNK, norm, gains[i], planes + wave * FOUR_QUADS, lane);
             gpu_barrier();
             if (there) {
                 four_dots(&tile[i], planes + wave * FOUR_QUADS, of_x, lane, part);
                 sum[0] += part[0];
                 sum[1] += part[1];
+                squares_of_x += of_x.squares;
             }
             gpu_barrier();
         }
     }
     four_leave(sum, sums, wave, lane);
+    if (norm.out != 0) { /* the whole group */
+        squares_of_x = gpu_lane_sum(squares_of_x);
+        if (lane == 0) gpu_store(sums, FOUR_WAVES * 16 + wave, squares_of_x);
+    }
     gpu_barrier();
-    if (me < 16) four_finish(w, bias, y, row, sums, me);
+    return brought;
 }
 
 GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
 {
     GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
-    const int64_t t = gpu_group_y();
-    four_product(p->w, p->bias, p->x + t * p->x_stride, p->y + t * p->y_stride, gpu_group_x() * 16, FOUR_HELD, planes, sums,
-                 gpu_thread());
+    GPU_SHARED_ARRAY(f32, sums, FOUR_SUMS);
+    const int32_t me = gpu_thread();
+    const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), at = t * p->y_stride + row + me;
+    const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
+    if (row >= p->w.rows) { /* the whole group */
+        norm_row(x, p->norm.out + t * p->norm.stride, p->w.cols, p->norm.weight, p->norm.offset, p->norm.eps, sums, me);
+        return;
+    }
+    const GPU_GLOBAL(f32) *with = p->sum != 0 ? p->with + t * p->y_stride : 0;
+    const float other = four_product(p->w, p->norm, x, with, row, FOUR_HELD, planes, sums, me);
+    if (me >= 16 || row + me >= p->w.rows) return;
+    const float y = four_join(sums, 0, FOUR_WAVES, me) * four_rms(p->norm, sums + FOUR_WAVES * 16, p->w.cols) + four_bias(p->bias, row + me);
+    gpu_store(p->y, at, y);
+    if (p->sum != 0) gpu_store(p->sum, at, other + y);
 }
 
 /* Many rows: a wave splits its chunk of x once for two tiles of rows. */
@@ -220,7 +290,7 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
         GPU_UNROLL
         for (int32_t i = 0; i < FOUR_TILES; i++) four_load(p->w, row + 16 * i, least(chunk, n_chunks - 1), lane, &tile[i]);
         if (first == 0) gpu_previous();
-        four_x x = {0.0f, 0.0f};
+        four_x x = four_none();
         if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
         gpu_barrier();
         GPU_UNROLL
@@ -235,16 +305,17 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
     GPU_UNROLL
     for (int32_t i = 0; i < FOUR_TILES; i++) four_leave(sum + 2 * i, sums + i * FOUR_WAVES * 16, wave, lane);
     gpu_barrier();
-    if (me < FOUR_TILES * 16)
-        four_finish(p->w, p->bias, p->y + t * p->y_stride, row + me / 16 * 16, sums + me / 16 * FOUR_WAVES * 16,
-                    me % 16);
+    if (me >= FOUR_TILES * 16 || row + me >= p->w.rows) return;
+    gpu_store(p->y, t * p->y_stride + row + me, four_join(sums + me / 16 * FOUR_WAVES * 16, 0, FOUR_WAVES, me % 16) + four_bias(p->bias, row + me));
 }
 
 GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
 {
     GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * 16);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_SUMS);
+    const int32_t me = gpu_thread();
     const int64_t x = gpu_group_x(), t = gpu_group_y(), second = (p->w0.rows + 15) / 16, third = second + (p->w1.rows + 15) / 16;
+    const GPU_GLOBAL(f32) *of_token = p->x + t * p->x_stride;
     mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
     mox_gpu_vec bias = p->bias0;
     GPU_GLOBAL(f32) *y = p->y0;
@@ -260,7 +331,15 @@ GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
         y = p->y1;
         first = second;
     }
-    four_product(w, bias, p->x + t * p->x_stride, y + t * w.rows, (x - first) * 16, 1, planes, sums, gpu_thread());
+    const int64_t row = (x - first) * 16;
+    if (row >= w.rows) { /* the whole group */
+        norm_row(of_token, p->norm.out + t * p->norm.stride, w.cols, p->norm.weight, p->norm.offset, p->norm.eps, sums, me);
+        return;
+    }
+    (void)four_product(w, p->norm, of_token, 0, row, 1, planes, sums, me);
+    if (me >= 16 || row + me >= w.rows) return;
+    gpu_store(y, t * w.rows + row + me,
+              four_join(sums, 0, FOUR_WAVES, me) * four_rms(p->norm, sums + FOUR_WAVES * 16, w.cols) + four_bias(bias, row + me));
 }
 
 GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
@@ -278,7 +357,7 @@ GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
         const int64_t chunk = first + wave;
         const bool there = chunk < n_chunks; /* the same in a wave */
         four_tile tile_gate, tile_up;
-        four_x x = {0.0f, 0.0f};
+        four_x x = four_none();
         if (there) {
             four_load(gate, row, chunk, lane, &tile_gate);
             four_load(up, row, chunk, lane, &tile_up);
@@ -329,7 +408,7 @@ GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
         for (int32_t i = 0; i < FOUR_HELD; i++) {
             const int64_t job = first + i * FOUR_COMBINE_WAVES + wave;
             const bool there = job < n_jobs; /* the same in a wave */
-            four_x x = {0.0f, 0.0f};
+            four_x x = four_none();
             if (first + i * FOUR_COMBINE_WAVES >= n_jobs) continue; /* the whole group */
             if (there) x = four_split(p->x + (t * p->k * p->width + job * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
             gpu_barrier();

@@ -2,12 +2,11 @@
  *
  * Such a matrix is small, and what counts is how soon all of it is asked for: a group takes one row,
  * a thread eight columns of it at a time.  The first eight are asked for before the launch in front
- * has ended, as they do not depend on it. */
+ * has ended, as they do not depend on it.  A norm of x is taken along as matvec4.h does it. */
 #ifndef MOX_DEV_GPU_MATVEC_ROW_H
 #define MOX_DEV_GPU_MATVEC_ROW_H
 
-#include "dev/gpu/group.h"
-#include "dev/gpu/number.h"
+#include "dev/gpu/norm.h"
 
 enum { ROW_THREADS = 256, ROW_COLS = 8 };
 
@@ -43,24 +42,46 @@ GPU_FN float row_number(row_unit u, int32_t kind, int32_t i)
 GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, ROW_THREADS / GPU_LANES);
+    GPU_SHARED_ARRAY(f32, of_squares, ROW_THREADS / GPU_LANES);
     const int32_t me = gpu_thread(), kind = p->w.kind;
-    const int64_t r = gpu_group_x(), t = gpu_group_y(), first = (int64_t)me * ROW_COLS;
+    const int64_t r = gpu_group_x(), t = gpu_group_y(), first = (int64_t)me * ROW_COLS, cols = p->w.cols;
+    const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
+    if (r >= p->w.rows) { /* the whole group */
+        norm_row(x, p->norm.out + t * p->norm.stride, cols, p->norm.weight, p->norm.offset, p->norm.eps, scratch, me);
+        return;
+    }
     const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, r);
-    row_unit u = row_load(p->w, r, least(first, p->w.cols - ROW_COLS));
+    row_unit u = row_load(p->w, r, least(first, cols - ROW_COLS));
+    eight_gains gains = load_eight_gains(p->norm.weight, least(first, cols - ROW_COLS));
+    float sum = 0.0f, of_x = 0.0f;
     gpu_previous();
-    float sum = 0.0f;
-    for (int64_t col = first; col < p->w.cols; col += ROW_THREADS * ROW_COLS) {
-        if (col != first) u = row_load(p->w, r, col);
-        const gpu_quad low = gpu_load(GPU_CAST(quad, p->x), (t * p->x_stride + col) / 4);
-        const gpu_quad high = gpu_load(GPU_CAST(quad, p->x), (t * p->x_stride + col) / 4 + 1);
+    for (int64_t col = first; col < cols; col += ROW_THREADS * ROW_COLS) {
+        if (col != first) {
+            u = row_load(p->w, r, col);
+            gains = load_eight_gains(p->norm.weight, col);
+        }
+        const gpu_quad low = gpu_load(GPU_CAST(quad, x), col / 4), high = gpu_load(GPU_CAST(quad, x), col / 4 + 1);
         GPU_UNROLL
-        for (int32_t i = 0; i < 4; i++) {
-            sum += row_number(u, kind, i) * gpu_bits_f32(low.w[i]);
-            sum += row_number(u, kind, i + 4) * gpu_bits_f32(high.w[i]);
+        for (int32_t i = 0; i < ROW_COLS; i++) {
+            const float v = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
+            of_x += v * v;
+            sum += row_number(u, kind, i) * (v * gain_of_eight(gains, p->norm.weight, p->norm.offset, i));
         }
     }
-    sum = group_sum(sum, scratch, me, ROW_THREADS);
-    if (me == 0) gpu_store(p->y, t * p->y_stride + r, sum + bias);
+    sum = gpu_lane_sum(sum);
+    of_x = gpu_lane_sum(of_x);
+    if (me % GPU_LANES == 0) {
+        gpu_store(scratch, me / GPU_LANES, sum);
+        gpu_store(of_squares, me / GPU_LANES, of_x);
+    }
+    gpu_barrier();
+    if (me != 0) return;
+    sum = of_x = 0.0f;
+    for (int32_t i = 0; i < ROW_THREADS / GPU_LANES; i++) {
+        sum += gpu_load(scratch, i);
+        of_x += gpu_load(of_squares, i);
+    }
+    gpu_store(p->y, t * p->y_stride + r, (p->norm.out != 0 ? sum * inverse_rms(of_x, cols, p->norm.eps) : sum) + bias);
 }
 
 #endif

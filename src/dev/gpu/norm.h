@@ -40,22 +40,28 @@ GPU_FN void store_normed(const GPU_PRIVATE(f32) *v, const GPU_PRIVATE(f32) *gain
         gpu_store(out, i, gpu_load(x, i) * factor * gain_at(weight, offset, i));
 }
 
+/* The whole of an early kernel: out = rms_norm(x) of a row. */
+GPU_FN void norm_row(const GPU_GLOBAL(f32) *x, GPU_GLOBAL(f32) *out, int64_t dim, mox_gpu_vec weight, float offset, float eps,
+                     GPU_SHARED(f32) *scratch, int32_t me)
+{
+    float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
+    load_gains(weight, offset, me, NORM_THREADS, dim, gain);
+    gpu_previous(); /* gains do not wait for it */
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) v[j] = kept_at(j, me) < dim ? gpu_load(x, kept_at(j, me)) : 0.0f;
+    GPU_UNROLL
+    for (int32_t j = 0; j < NORM_KEPT; j++) sum += v[j] * v[j];
+    sum += squares(x, dim, kept_at(NORM_KEPT, me), NORM_THREADS);
+    const float factor = inverse_rms(group_sum(sum, scratch, me, NORM_THREADS), dim, eps);
+    store_normed(v, gain, x, out, dim, factor, weight, offset, me);
+}
+
 GPU_KERNEL_EARLY(rms_norm, 256)
 {
     GPU_SHARED_ARRAY(f32, scratch, NORM_THREADS / GPU_LANES);
     const int64_t h = gpu_group_x(), t = gpu_group_y();
-    const int32_t me = gpu_thread();
-    const GPU_GLOBAL(f32) *x = p->x + (t * p->x_stride + h * p->x_head_stride);
-    float v[NORM_KEPT], gain[NORM_KEPT], sum = 0.0f;
-    load_gains(p->weight, p->offset, me, NORM_THREADS, p->dim, gain);
-    gpu_previous(); /* gains do not wait for it */
-    GPU_UNROLL
-    for (int32_t j = 0; j < NORM_KEPT; j++) v[j] = kept_at(j, me) < p->dim ? gpu_load(x, kept_at(j, me)) : 0.0f;
-    GPU_UNROLL
-    for (int32_t j = 0; j < NORM_KEPT; j++) sum += v[j] * v[j];
-    sum += squares(x, p->dim, kept_at(NORM_KEPT, me), NORM_THREADS);
-    const float factor = inverse_rms(group_sum(sum, scratch, me, NORM_THREADS), p->dim, p->eps);
-    store_normed(v, gain, x, p->out + (t * p->out_stride + h * p->out_head_stride), p->dim, factor, p->weight, p->offset, me);
+    norm_row(p->x + (t * p->x_stride + h * p->x_head_stride), p->out + (t * p->out_stride + h * p->out_head_stride), p->dim, p->weight,
+             p->offset, p->eps, scratch, gpu_thread());
 }
 
 GPU_KERNEL(rms_norm_heads, 256)

@@ -72,6 +72,33 @@ GPU_FN void load_gains(mox_gpu_vec weight, float offset, int64_t first, int64_t 
     }
 }
 
+/* Gains first ... first + 7, a multiple of 8, of a vector at a multiple of 16 bytes: its bytes, which are asked for long
+ * before they are numbers. */
+typedef struct eight_gains {
+    gpu_quad low, high;
+} eight_gains;
+
+GPU_FN eight_gains load_eight_gains(mox_gpu_vec weight, int64_t first)
+{
+    eight_gains g = {{{0u, 0u, 0u, 0u}}, {{0u, 0u, 0u, 0u}}};
+    if (weight.type == MOX_GPU_F32) {
+        gpu_bytes_quad(weight.data, 4 * first, &g.low);
+        gpu_bytes_quad(weight.data, 4 * first + 16, &g.high);
+    } else if (weight.type != MOX_GPU_NONE) {
+        gpu_bytes_quad(weight.data, 2 * first, &g.low);
+    }
+    return g;
+}
+
+/* Gain i < 8 of them. */
+GPU_FN float gain_of_eight(eight_gains g, mox_gpu_vec weight, float offset, int32_t i)
+{
+    if (weight.type == MOX_GPU_NONE) return 1.0f;
+    if (weight.type == MOX_GPU_F32) return gpu_bits_f32(i < 4 ? g.low.w[i % 4] : g.high.w[i % 4]) + offset;
+    const uint32_t bits = g.low.w[i / 2] >> (i % 2 * 16) & 0xFFFFu;
+    return (weight.type == MOX_GPU_BF16 ? bf16_to_f32(bits) : gpu_f16_to_f32(bits)) + offset;
+}
+
 /* ---- functions ---- */
 
 /* Near 1 the difference to 1 is what is computed, so that even the last bit is right there:

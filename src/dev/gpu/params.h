@@ -207,13 +207,34 @@ typedef mox_gpu_experts_gate_up mox_gpu_experts_down; /* down is in gate; up is 
 
 /* ---- matvec4.h: what fill.h's mox_gpu_mat_is_four says yes to, few tokens; x at multiples of 16 bytes ---- */
 
-/* mox_gpu_matvec of all rows, with heads = 1.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / 32), n). */
-typedef mox_gpu_matvec mox_gpu_matvec4;
-typedef mox_gpu_matvec mox_gpu_matvec4_tall;
+/* What becomes of x in front of a product, where out is not NULL: out[t, :] = rms_norm(x[t, :]), which the
+ * product takes in place of x.  Groups work it out on their way; one more group than the grid has otherwise
+ * stores it.  out is not x; the weight is at a multiple of 16 bytes. */
+typedef struct mox_gpu_normed {
+    GPU_GLOBAL(f32) *out;
+    mox_gpu_vec weight;
+    float offset, eps;
+    int64_t stride; /* of out */
+} mox_gpu_normed;
+
+/* y[t, :] = W x[t, :] + bias; where sum is not NULL also sum[t, :] = with[t, :] + y[t, :], of strides y_stride, and sum
+ * may be `with`.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / 32), n), with neither norm nor sum. */
+typedef struct mox_gpu_matvec4 {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    const GPU_GLOBAL(f32) *with;
+    GPU_GLOBAL(f32) *sum;
+    int64_t x_stride, y_stride;
+    mox_gpu_vec bias;
+    mox_gpu_normed norm;
+} mox_gpu_matvec4;
+typedef mox_gpu_matvec4 mox_gpu_matvec4_tall;
 
 /* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]: queries, keys and values.
  * Grid (the sum of ceil(rows / 16), n). */
 typedef struct mox_gpu_matvec4_three {
+    mox_gpu_normed norm;
     mox_gpu_mat w0, w1, w2;
     mox_gpu_vec bias0, bias1, bias2;
     GPU_GLOBAL(f32) *y0;
@@ -249,9 +270,16 @@ typedef struct mox_gpu_moe4_combine {
 
 /* ---- matvec_row.h ---- */
 
-/* mox_gpu_matvec of all rows, with heads = 1, of what fill.h's mox_gpu_mat_is_rowwise says yes to; x
- * at a multiple of 16 bytes, x_stride of 4.  Grid (rows, n). */
-typedef mox_gpu_matvec mox_gpu_matvec_row;
+/* y[t, :] = W x[t, :] + bias of what fill.h's mox_gpu_mat_is_rowwise says yes to; x at a multiple of 16
+ * bytes, x_stride of 4.  Grid (rows, n). */
+typedef struct mox_gpu_matvec_row {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t x_stride, y_stride;
+    mox_gpu_vec bias;
+    mox_gpu_normed norm;
+} mox_gpu_matvec_row;
 
 /* ---- product.h: many tokens, all in f32 ---- */
 

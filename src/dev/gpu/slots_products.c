@@ -20,22 +20,59 @@ static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 /* Rows of x that kernels can read 16 bytes at a time? */
 static bool is_wide(const float *x, int64_t stride) { return (uintptr_t)x % 16 == 0 && stride % 4 == 0; }
 
+/* The norm that is held, where n rows x of so many columns are what it makes, for the product to take along: x becomes what
+ * is normed.  Else no norm. */
+static mox_gpu_normed take_norm(mox_dev *d, const float **x, int64_t *x_stride, int64_t n, int64_t cols)
+{
+    mox_gpu_rms_norm p;
+    if (!mox_gpu_see(d, MOX_GPU_KERNEL_rms_norm, n, &p, sizeof p)) return (mox_gpu_normed){0};
+    const bool fits = p.out == *x && (n == 1 || p.out_stride == *x_stride) && p.dim == cols && (uintptr_t)p.weight.data % 16 == 0 &&
+                      is_wide(p.x, p.x_stride);
+    if (!fits || !mox_gpu_drop(d)) return (mox_gpu_normed){0};
+    *x = p.x;
+    *x_stride = p.x_stride;
+    return (mox_gpu_normed){.out = p.out, .weight = p.weight, .offset = p.offset, .eps = p.eps, .stride = p.out_stride};
+}
+
+/* A product by matvec4.h; one that is not tall is held back, as what it makes may be added to something. */
+static void product_four(mox_dev *d, const mox_matmul_args *a, const mox_gpu_mat *w)
+{
+    mox_gpu_matvec4 p = {.w = *w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
+    if (w->rows >= TALL_ROWS) { /* so many groups would each repeat the norm */
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4_tall, mox_ceil_div(w->rows, 2 * FOUR_ROWS), a->n, 1, &p, sizeof p);
+        return;
+    }
+    p.norm = take_norm(d, &p.x, &p.x_stride, a->n, w->cols);
+    mox_gpu_hold(d, MOX_GPU_KERNEL_matvec4, a->n, mox_ceil_div(w->rows, FOUR_ROWS) + (p.norm.out ? 1 : 0), a->n, &p, sizeof p);
+}
+
+bool mox_gpu_product_adds(mox_dev *d, const mox_residual_norm_args *a)
+{
+    mox_gpu_matvec4 p;
+    if (!mox_gpu_see(d, MOX_GPU_KERNEL_matvec4, a->rows, &p, sizeof p)) return false;
+    /* With a norm, groups read what others add to. */
+    const bool fits = p.y == a->b && p.w.rows == a->dim && p.y_stride == a->dim && a->res != a->b && !p.norm.out;
+    if (!fits || !mox_gpu_drop(d)) return false;
+    p.with = a->a;
+    p.sum = a->res;
+    mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4, mox_ceil_div(p.w.rows, FOUR_ROWS), a->rows, 1, &p, sizeof p);
+    return true;
+}
+
 static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err)
 {
     MOX_TRY(mox_gpu_check_mat(&a->w, err));
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
     const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
     if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && is_wide(a->x, a->x_stride)) {
-        const mox_gpu_matvec4 p = {.w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
-                                   .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
-        const bool tall = w.rows >= TALL_ROWS;
-        mox_gpu_launch(d, tall ? MOX_GPU_KERNEL_matvec4_tall : MOX_GPU_KERNEL_matvec4, mox_ceil_div(w.rows, tall ? 2 * FOUR_ROWS : FOUR_ROWS),
-                       a->n, 1, &p, sizeof p);
+        product_four(d, a, &w);
         return MOX_OK;
     }
     if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
-        MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
-                       .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+        mox_gpu_matvec_row p = {.w = w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride,
+                                .bias = mox_gpu_vec_of(&a->bias)};
+        p.norm = take_norm(d, &p.x, &p.x_stride, a->n, w.cols);
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec_row, w.rows + (p.norm.out ? 1 : 0), a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
     if (mox_gpu_is_few(d, a->n, w.cols) && mox_gpu_mat_is_q4(&w) && !a->exact) {
@@ -79,9 +116,11 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
         return MOX_OK;
     }
     if (!fits) return mox_dev_project(d, a, err);
-    MOX_GPU_LAUNCH(d, matvec4_three, groups, a->product[0].n, 1, .w0 = w[0], .w1 = w[1], .w2 = w[2], .bias0 = bias[0], .bias1 = bias[1],
-                   .bias2 = bias[2], .y0 = a->product[0].y, .y1 = a->product[1].y, .y2 = a->product[2].y, .x = a->product[0].x,
-                   .x_stride = a->product[0].x_stride);
+    mox_gpu_matvec4_three p = {.w0 = w[0], .w1 = w[1], .w2 = w[2], .bias0 = bias[0], .bias1 = bias[1], .bias2 = bias[2],
+                               .y0 = a->product[0].y, .y1 = a->product[1].y, .y2 = a->product[2].y, .x = a->product[0].x,
+                               .x_stride = a->product[0].x_stride};
+    p.norm = take_norm(d, &p.x, &p.x_stride, a->product[0].n, w[0].cols);
+    mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4_three, groups + (p.norm.out ? 1 : 0), a->product[0].n, 1, &p, sizeof p);
     return MOX_OK;
 }
 

@@ -26,6 +26,14 @@ static mox_status slot_sigmoid_gate(mox_dev *d, const mox_sigmoid_gate_args *a, 
     return MOX_OK;
 }
 
+/* Norms of few rows are held back: the product behind takes them along. */
+static void norm(mox_dev *d, const mox_gpu_rms_norm *p, int64_t n)
+{
+    const bool can_wait = p->heads == 1 && n <= MOX_DEV_TOGETHER && p->x != p->out;
+    if (can_wait) mox_gpu_hold(d, MOX_GPU_KERNEL_rms_norm, n, 1, n, p, sizeof *p);
+    else mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm, p->heads, n, 1, p, sizeof *p);
+}
+
 static mox_status slot_rms_norm(mox_dev *d, const mox_rms_norm_args *a, mox_err *err)
 {
     MOX_TRY(mox_gpu_check_vec(&a->weight, err));
@@ -34,7 +42,7 @@ static mox_status slot_rms_norm(mox_dev *d, const mox_rms_norm_args *a, mox_err 
                                 .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps};
     if (a->heads > 1 && a->dim <= SHORT_ROW)
         mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm_heads, mox_ceil_div(a->heads, WAVES), a->n, 1, &p, sizeof p);
-    else mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm, a->heads, a->n, 1, &p, sizeof p);
+    else norm(d, &p, a->n);
     return MOX_OK;
 }
 
@@ -42,6 +50,12 @@ static mox_status slot_residual_norm(mox_dev *d, const mox_residual_norm_args *a
 {
     if (a->scale) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: residual_norm takes no scale", d->name);
     MOX_TRY(mox_gpu_check_vec(&a->weight, err));
+    if (mox_gpu_product_adds(d, a)) {
+        const mox_gpu_rms_norm p = {.x = a->res, .out = a->norm, .heads = 1, .dim = a->dim, .x_stride = a->dim, .out_stride = a->dim,
+                                    .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps};
+        norm(d, &p, a->rows);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, residual_norm, a->rows, 1, 1, .a = a->a, .b = a->b, .res = a->res, .norm = a->norm, .dim = a->dim,
                    .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps);
     return MOX_OK;
