@@ -7,6 +7,9 @@
  * second time becomes a graph; one that is new is launched as it is.  So a prompt, which comes once,
  * costs no graph.
  *
+ * Recording takes the processor about as long as the GPU takes for some layers.  So the first MOX_CUDA_FIRST_LAUNCHES are a
+ * part of their own, which the GPU works on while the rest is recorded.  Below, a step is such a part.
+ *
  * Where the GPU can (compute capability 9), a kernel may start while the one before it ends; each
  * waits for the other's results at its own beginning.  See target_cuda.h. */
 #include "dev/cuda/internal.h"
@@ -100,6 +103,15 @@ void mox_cuda_flush(mox_cuda *c)
     c->now.n = 0;
 }
 
+static void begin_part(mox_cuda *c, int part)
+{
+    c->recording = mox_cuda_fine(c);
+    c->now.n = 0;
+    c->now.params_used = 0;
+    c->now.part = part;
+}
+static void end_part(mox_cuda *c);
+
 /* Does it fit into the step? */
 static bool record(mox_cuda_step *s, mox_gpu_kernel kernel, const unsigned groups[3], const void *params, size_t bytes)
 {
@@ -126,6 +138,10 @@ void mox_cuda_launch_kernel(mox_gpu_backend *b, mox_gpu_kernel kernel, const int
         }
         grid[i] = (unsigned)groups[i];
     }
+    if (c->recording && c->now.part == 0 && c->now.n == MOX_CUDA_FIRST_LAUNCHES) {
+        end_part(c);
+        begin_part(c, 1);
+    }
     if (c->recording && record(&c->now, kernel, grid, params, params_bytes)) return;
     mox_cuda_enter(c);
     mox_cuda_flush(c);
@@ -137,7 +153,7 @@ void mox_cuda_launch_kernel(mox_gpu_backend *b, mox_gpu_kernel kernel, const int
 
 static bool same_kernels(const mox_cuda_step *a, const mox_cuda_step *b)
 {
-    if (a->n != b->n) return false;
+    if (a->n != b->n || a->part != b->part) return false;
     for (int i = 0; i < a->n; i++)
         if (a->launches[i].kernel != b->launches[i].kernel) return false;
     return true;
@@ -145,7 +161,7 @@ static bool same_kernels(const mox_cuda_step *a, const mox_cuda_step *b)
 
 static uint64_t fingerprint(const mox_cuda_step *s)
 {
-    uint64_t hash = 0xCBF29CE484222325u;
+    uint64_t hash = 0xCBF29CE484222325u ^ (uint64_t)s->part;
     for (int i = 0; i < s->n; i++) hash = (hash ^ (uint64_t)s->launches[i].kernel) * 0x100000001B3u;
     return hash;
 }
@@ -228,14 +244,13 @@ void mox_cuda_begin_step(mox_gpu_backend *b)
 {
     mox_cuda *c = (mox_cuda *)b;
     assert(!c->recording);
-    c->recording = true;
-    c->now.n = 0;
-    c->now.params_used = 0;
+    begin_part(c, 0);
 }
 
-void mox_cuda_end_step(mox_gpu_backend *b)
+void mox_cuda_end_step(mox_gpu_backend *b) { end_part((mox_cuda *)b); }
+
+static void end_part(mox_cuda *c)
 {
-    mox_cuda *c = (mox_cuda *)b;
     if (!c->recording || c->now.n == 0 || !mox_cuda_fine(c)) {
         c->recording = false;
         return;
