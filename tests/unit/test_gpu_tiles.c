@@ -425,18 +425,20 @@ static void test_flash(void **state)
     }
 }
 
-static float *split(mox_gpu_attention p, int64_t n_out)
+static float *share(mox_gpu_attention p, int64_t n_out)
 {
     const int64_t per_kv = p.heads / p.kv_heads;
     p.out = device_f32(n_out);
-    launch(p.dim == 128 ? MOX_GPU_KERNEL_attention_split_128 : MOX_GPU_KERNEL_attention_split_256,
-           p.kv_heads * over(per_kv, MOX_GPU_SPLIT_HEADS), SPANS, p.n_pieces, &p);
+    launch(p.dim == 64    ? MOX_GPU_KERNEL_attention_share_64
+           : p.dim == 128 ? MOX_GPU_KERNEL_attention_share_128
+                          : MOX_GPU_KERNEL_attention_share_256,
+           p.kv_heads * over(per_kv, MOX_GPU_SHARE_HEADS), SPANS, p.n_pieces, &p);
     if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_join, p.heads, SPANS, 1, &p);
     return download_f32(p.out, n_out);
 }
 
 /* Three rows, each alone in its span. */
-static void check_split(int i, int64_t heads, int64_t kv_heads, int64_t dim)
+static void check_share(int i, int64_t heads, int64_t kv_heads, int64_t dim)
 {
     const timeline *t = make_timeline_of((const int64_t[SPANS]){1, 1, 1}, (const int64_t[SPANS]){13, 480, 0});
     const both_cache k = make_cache(MOX_DT_F16, kv_heads, dim), v = make_cache(MOX_DT_F16, kv_heads, dim);
@@ -452,24 +454,24 @@ static void check_split(int i, int64_t heads, int64_t kv_heads, int64_t dim)
                            .v = v.device, .n_spans = SPANS, .heads = heads, .kv_heads = kv_heads, .dim = dim, .v_dim = dim,
                            .q_stride = heads * dim, .q_head_stride = dim, .out_stride = heads * dim, .out_head_stride = dim,
                            .window = a.window, .scale = 0.2f, .causal = 1, .n_pieces = 1};
-    assert_true(class_s(split(p, n_out), want, n_out, 1));
+    assert_true(class_s(share(p, n_out), want, n_out, 1));
     p.n_pieces = MOX_GPU_PIECES;
     p.parts = device_f32(SPANS * heads * MOX_GPU_PIECES * (dim + 2));
-    assert_true(class_s(split(p, n_out), want, n_out, 1));
+    assert_true(class_s(share(p, n_out), want, n_out, 1));
     p.scale = 0.2005f;
-    assert_false(class_s(split(p, n_out), want, n_out, 1));
+    assert_false(class_s(share(p, n_out), want, n_out, 1));
     p.scale = 0.2f;
     p.window = i == 3 ? 301 : 14; /* one key more, or fewer */
-    assert_false(class_s(split(p, n_out), want, n_out, 1));
+    assert_false(class_s(share(p, n_out), want, n_out, 1));
 }
 
-static void test_split(void **state)
+static void test_share(void **state)
 {
     (void)state;
-    static const int64_t heads[][3] = {{8, 1, 128}, {6, 2, 128}, {20, 1, 128}, {4, 1, 256}}; /* heads, of keys, dim */
-    for (int i = 0; i < 4; i++) {
+    static const int64_t heads[][3] = {{8, 1, 128}, {6, 2, 128}, {20, 1, 128}, {4, 1, 256}, {18, 2, 64}}; /* heads, of keys, dim */
+    for (int i = 0; i < 5; i++) {
         kit_end(NULL);
-        check_split(i, heads[i][0], heads[i][1], heads[i][2]);
+        check_share(i, heads[i][0], heads[i][1], heads[i][2]);
     }
 }
 
@@ -477,6 +479,6 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {TEST(test_half_rows), TEST(test_matmul), TEST(test_matmul_q4), TEST(test_matmul_few), TEST(test_tokens_are_independent),
-                                       TEST(test_sort), TEST(test_experts), TEST(test_flash), TEST(test_split)};
+                                       TEST(test_sort), TEST(test_experts), TEST(test_flash), TEST(test_share)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

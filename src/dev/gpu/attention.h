@@ -15,7 +15,8 @@
 enum {
     ATTENTION_THREADS = 128, /* and keys of a tile */
     ATTENTION_SUMS = MOX_GPU_ATTENTION_DIM / ATTENTION_THREADS,
-    PIECE_LEAST = 128,       /* keys; a multiple of a tile */
+    PIECE_LEAST = 128,       /* keys */
+    PIECE_STEP = 64,
     APPEND_WAVES = 4,
     Q8_BLOCK = 32,
     Q8_BYTES = 34
@@ -120,9 +121,11 @@ GPU_FN key_range keys_of(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span 
     r.n_pieces = 1;
     r.piece_len = r.last - r.first;
     if (s.n != 1 || p->n_pieces <= 1 || r.piece_len <= PIECE_LEAST) return r;
-    const int64_t len = (r.piece_len + p->n_pieces - 1) / p->n_pieces;
-    r.piece_len = most(PIECE_LEAST, (len + ATTENTION_THREADS - 1) / ATTENTION_THREADS * ATTENTION_THREADS);
-    r.n_pieces = (r.last - r.first + r.piece_len - 1) / r.piece_len;
+    /* Numbers of keys are int32, as in cache_offset. */
+    const int32_t n = (int32_t)r.piece_len, most_pieces = (int32_t)p->n_pieces, len = (n + most_pieces - 1) / most_pieces;
+    const int32_t whole = (int32_t)most(PIECE_LEAST, (len + PIECE_STEP - 1) / PIECE_STEP * PIECE_STEP);
+    r.piece_len = whole;
+    r.n_pieces = (n + whole - 1) / whole;
     return r;
 }
 

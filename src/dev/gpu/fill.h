@@ -93,7 +93,7 @@ static inline mox_gpu_cache mox_gpu_cache_of(const mox_cache *c)
                            .token_stride = c->token_stride, .head_stride = c->head_stride, .type = mox_gpu_type_of(c->type)};
 }
 
-/* Can flash.h and split.h read it?  They take f16 in quads. */
+/* Can flash.h and share.h read it?  They take f16 in quads. */
 static inline bool mox_gpu_cache_is_quads(const mox_gpu_cache *c)
 {
     return c->type == MOX_GPU_F16 && (uintptr_t)c->data % 16 == 0 && c->page_stride % 8 == 0 && c->token_stride % 8 == 0 &&

@@ -10,6 +10,7 @@
 #include "dev/gpu/flash.h"
 #include "dev/gpu/gateup.h"
 #include "dev/gpu/heads.h"
+#include "dev/gpu/join.h"
 #include "dev/gpu/matmul.h"
 #include "dev/gpu/matvec.h"
 #include "dev/gpu/matvec_row.h"
@@ -21,8 +22,8 @@
 #include "dev/gpu/product.h"
 #include "dev/gpu/rope.h"
 #include "dev/gpu/router.h"
+#include "dev/gpu/share.h"
 #include "dev/gpu/sort.h"
-#include "dev/gpu/split.h"
 
 /* The list in params.h, which hosts launch by, says the same as the kernels. */
 #define MOX_GPU_SAME_THREADS(name, threads) static_assert(threads_of_##name == threads, "threads of a kernel");

@@ -24,8 +24,8 @@
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
     X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
     X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
-    X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_split_128, 128)         \
-    X(attention_split_256, 128) X(attention_join, 128) X(matmul_few, 256)                       \
+    X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_share_64, 128)          \
+    X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 512) X(matmul_few, 256) \
     X(matmul_few_three, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256) X(moe_few, 256)
 
 typedef enum mox_gpu_kernel {
@@ -604,15 +604,17 @@ typedef mox_gpu_attention_flash mox_gpu_attention_flash_128;
 typedef mox_gpu_attention_flash mox_gpu_attention_flash_64;
 typedef mox_gpu_attention_flash mox_gpu_attention_flash_256;
 
-/* ---- split.h: groups of 128 threads ---- */
+/* ---- share.h, join.h ---- */
 
 /* attention for spans of one row (others are left alone): dim = v_dim is what the name says, no second
- * part; k and v as attention_flash has them.  attention_join follows where n_pieces > 1.
- * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SPLIT_HEADS), n_spans, n_pieces).
- * attention_join: as attention_merge, for many pieces; grid (heads, n_spans). */
-enum { MOX_GPU_SPLIT_HEADS = 8, MOX_GPU_JOIN_PIECES = 1024 };
-typedef mox_gpu_attention mox_gpu_attention_split_128;
-typedef mox_gpu_attention mox_gpu_attention_split_256;
+ * part; k and v as attention_flash has them; q at a multiple of 16 bytes, its strides multiples of 4.
+ * attention_join follows where n_pieces > 1.
+ * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SHARE_HEADS), n_spans, n_pieces), 128 threads.
+ * attention_join: as attention_merge, for many pieces; grid (heads, n_spans), 512 threads. */
+enum { MOX_GPU_SHARE_HEADS = 8, MOX_GPU_JOIN_PIECES = 1024 };
+typedef mox_gpu_attention mox_gpu_attention_share_64;
+typedef mox_gpu_attention mox_gpu_attention_share_128;
+typedef mox_gpu_attention mox_gpu_attention_share_256;
 typedef mox_gpu_attention mox_gpu_attention_join;
 
 #endif

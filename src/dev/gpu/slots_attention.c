@@ -2,7 +2,9 @@
  * in front of it.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SPLIT_KEYS = 256 };
+/* SHARE_: rows that see so many keys go to share.h, cut so that there are about so many groups: three for each processor of a
+ * large GPU. */
+enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SHARE_KEYS = 256, SHARE_GROUPS = 396 };
 
 static void split(mox_dev *d, const float *src, float *dst, int64_t n, int64_t heads, int64_t dim, int64_t src_head, int64_t dst_head)
 {
@@ -92,10 +94,16 @@ static mox_gpu_kernel flash_kernel(const mox_dev *d, const mox_gpu_attention *p)
     default: return MOX_GPU_KERNEL_COUNT;
     }
 }
-static mox_gpu_kernel split_kernel(const mox_gpu_attention *p)
+static mox_gpu_kernel share_kernel(const mox_gpu_attention *p)
 {
-    if (!takes_quads(p)) return MOX_GPU_KERNEL_COUNT;
-    return p->dim == 128 ? MOX_GPU_KERNEL_attention_split_128 : p->dim == 256 ? MOX_GPU_KERNEL_attention_split_256 : MOX_GPU_KERNEL_COUNT;
+    const bool wide = (uintptr_t)p->q % 16 == 0 && p->q_stride % 4 == 0 && p->q_head_stride % 4 == 0;
+    if (!wide || !takes_quads(p)) return MOX_GPU_KERNEL_COUNT;
+    switch (p->dim) {
+    case 64: return MOX_GPU_KERNEL_attention_share_64;
+    case 128: return MOX_GPU_KERNEL_attention_share_128;
+    case 256: return MOX_GPU_KERNEL_attention_share_256;
+    default: return MOX_GPU_KERNEL_COUNT;
+    }
 }
 
 /* Rows that are alone in their spans; n_parts: floats at p->parts. */
@@ -104,12 +112,13 @@ static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *span
     int64_t deepest = 0;
     for (int64_t i = 0; i < p.n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
     const int64_t room = n_parts / (p.n_spans * p.heads * (p.v_dim + 2));
-    const mox_gpu_kernel split = split_kernel(&p);
-    if (split != MOX_GPU_KERNEL_COUNT && room > 1 && deepest >= SPLIT_KEYS) {
-        p.n_pieces = mox_min_i64(room, MOX_GPU_JOIN_PIECES);
-        const int64_t blocks = mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SPLIT_HEADS);
-        mox_gpu_launch(d, split, p.kv_heads * blocks, p.n_spans, p.n_pieces, &p, sizeof p);
-        mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
+    const mox_gpu_kernel share = share_kernel(&p);
+    if (share != MOX_GPU_KERNEL_COUNT && room > 1 && deepest >= SHARE_KEYS) {
+        const int64_t groups = p.kv_heads * mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SHARE_HEADS);
+        const int64_t pieces = mox_min_i64(mox_min_i64(room, MOX_GPU_JOIN_PIECES), SHARE_GROUPS / (groups * p.n_spans));
+        p.n_pieces = mox_max_i64(pieces, 1);
+        mox_gpu_launch(d, share, groups, p.n_spans, p.n_pieces, &p, sizeof p);
+        if (p.n_pieces > 1) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
         return;
     }
     const bool cut = deepest >= MOX_ATTENTION_PIECE && room >= MOX_GPU_PIECES;
