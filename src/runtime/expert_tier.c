@@ -6,6 +6,7 @@
 #include "runtime/expert_place.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 /* ALIGN: of slots and parts on a device.  KERNEL_ALIGN: what kernels ask for at most.  PULL: experts that are
@@ -142,7 +143,7 @@ int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots)
     const mox_expert_tier *t = NULL;
     return m->n_experts * (int64_t)(sizeof *t->slot_of + sizeof *t->hit + sizeof *t->come + sizeof *t->index_of + sizeof *t->missing +
                                     sizeof *t->asked + sizeof *t->out + sizeof *t->batch) +
-           n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used) + count_keys(m) * (int64_t)sizeof *t->heat +
+           n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used + sizeof *t->coming) + count_keys(m) * (int64_t)sizeof *t->heat +
            m->dims.n_layers * (int64_t)sizeof *t->whole +
            mox_expert_cache_bytes(count_keys(m), (int32_t)n_slots, &mox_policy_lru);
 }
@@ -160,10 +161,11 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->batch = mox_alloc_array(n, sizeof *t->batch);
     t->busy = mox_alloc_array((size_t)n_slots, sizeof *t->busy);
     t->used = mox_alloc_array((size_t)n_slots, sizeof *t->used);
+    t->coming = mox_alloc_array((size_t)n_slots, sizeof *t->coming);
     t->heat = mox_alloc_array(keys, sizeof *t->heat);
     t->whole = mox_alloc_array((size_t)t->model->dims.n_layers, sizeof *t->whole);
     if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->out || !t->batch || !t->busy || !t->used ||
-        !t->heat || !t->whole)
+        !t->coming || !t->heat || !t->whole)
         return mox_fail_memory(err, (size_t)mox_expert_tier_bytes(t->model, n_slots), "experts on a device");
     return mox_expert_cache_init(&t->cache, (int64_t)keys, (int32_t)n_slots, &mox_policy_lru, err);
 }
@@ -212,13 +214,15 @@ static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const i
 static mox_status tier_next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel, mox_err *err);
 static mox_status tier_all(mox_expert_source *source, mox_expert *out, int64_t *n, const mox_cancel *cancel, mox_err *err);
 static void tier_release(mox_expert_source *source);
+static void serve_host(mox_expert_tier *t);
 
 mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev *dev, const mox_residency *residency,
-                                mox_expert_store *below, int64_t n_slots, const mox_context_opts *opts, mox_err *err)
+                                mox_expert_store *below, mox_expert_host *host, int64_t n_slots, const mox_context_opts *opts, mox_err *err)
 {
     void *memory;
     *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release}, .model = m,
-                           .dev = dev, .residency = residency, .below = below, .slot_bytes = mox_expert_tier_slot_bytes(m)};
+                           .dev = dev, .residency = residency, .below = below, .host = host, .slot_bytes = mox_expert_tier_slot_bytes(m)};
+    if (host) serve_host(t);
     t->stays = !below->stream || mox_expert_stream_has_all(below->stream);
     MOX_TRY(reserve(t, n_slots, err));
     if (dev->memory.alloc(dev, n_slots * t->slot_bytes, &memory, NULL) != MOX_OK)
@@ -246,6 +250,7 @@ void mox_expert_tier_deinit(mox_expert_tier *t)
     mox_free(t->batch);
     mox_free(t->busy);
     mox_free(t->used);
+    mox_free(t->coming);
     mox_free(t->heat);
     mox_free(t->whole);
     *t = (mox_expert_tier){0};
@@ -257,6 +262,7 @@ void mox_expert_tier_get_stats(const mox_expert_tier *t, mox_expert_stats *out)
     out->device_slot_bytes = t->slot_bytes;
     out->device_hits = t->cache.hits;
     out->device_misses = t->cache.misses;
+    out->device_cold = t->n_cold;
     out->bytes_copied = t->bytes_copied;
     out->copy_wait_s = t->dev->apart->copies.waited_s(t->dev);
 }
@@ -343,6 +349,11 @@ static mox_status pull(mox_expert_tier *t, const mox_cancel *cancel, mox_err *er
     return MOX_OK;
 }
 
+static void count(mox_expert_tier *t, int64_t key)
+{
+    t->heat[key] += t->heat[key] < UINT32_MAX;
+}
+
 static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
 {
     mox_expert_tier *t = (mox_expert_tier *)source;
@@ -351,15 +362,15 @@ static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const i
     t->ids = ids;
     t->n = n;
     t->n_missing = t->n_begun = t->n_asked = t->n_pulled = t->n_out = t->n_given = 0;
-    t->hits_given = t->hits_back = t->copying = false;
+    t->hits_given = t->hits_back = t->hits_come = t->copying = false;
     memset(t->busy, 0, (size_t)t->cache.n_slots * sizeof *t->busy);
     memset(t->used, 0, (size_t)t->cache.n_slots * sizeof *t->used);
     mox_expert_cache_begin(&t->cache, layer * t->model->n_experts, ids, n, t->slot_of, t->hit);
     for (int32_t i = 0; i < n; i++) {
-        uint32_t *heat = &t->heat[key_of(t, i)];
-        *heat += *heat < UINT32_MAX;
+        count(t, key_of(t, i));
         t->index_of[ids[i]] = i;
         t->come[i] = t->hit[i];
+        t->hits_come = t->hits_come || (t->hit[i] && t->coming[t->slot_of[i]]);
         if (t->hit[i]) t->busy[t->slot_of[i]] = true;
         else t->missing[t->n_missing++] = i;
     }
@@ -375,9 +386,14 @@ static void give(const mox_expert_tier *t, int32_t i, mox_expert *out)
 }
 
 /* Those that were there come first, while others are copied. */
-static int64_t give_hits(const mox_expert_tier *t, mox_expert *out)
+static int64_t give_hits(mox_expert_tier *t, mox_expert *out)
 {
     int64_t n = 0;
+    if (t->hits_come) {
+        t->dev->apart->copies.use_brought(t->dev);
+        memset(t->coming, 0, (size_t)t->cache.n_slots * sizeof *t->coming);
+        t->hits_come = false;
+    }
     for (int32_t i = 0; i < t->n; i++)
         if (t->hit[i]) give(t, i, &out[n++]);
     return n;
@@ -464,4 +480,84 @@ static void tier_release(mox_expert_source *source)
         if (!t->come[i] && mox_expert_cache_find(&t->cache, key_of(t, i)) >= 0) mox_expert_cache_drop(&t->cache, key_of(t, i));
     }
     t->ids = NULL;
+}
+
+/* ---- what the host computes ---- */
+
+static mox_status tier_divide(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, bool *there, mox_err *err)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    int64_t n_there = 0; /* nothing will be asked of the store, so there is room for them */
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t key = layer * t->model->n_experts + ids[i];
+        there[i] = mox_expert_cache_find(&t->cache, key) >= 0;
+        if (there[i]) {
+            t->asked[n_there++] = ids[i];
+        } else {
+            count(t, key);
+            t->n_cold++;
+        }
+    }
+    return tier_acquire(source, layer, t->asked, n_there, err);
+}
+
+/* Chooses what the device learns.  Hits of the layer keep their slots, and no other is in use. */
+static void choose_learnt(mox_expert_tier *t, const mox_cold_args *a)
+{
+    const int64_t first = a->layer * t->model->n_experts;
+    t->learnt = t->learnt_slot = -1;
+    for (int64_t p = 0; p < a->n * a->k; p++) {
+        const int32_t id = a->ids[p];
+        if (id >= 0 && (t->learnt < 0 || t->heat[first + id] > t->heat[first + t->learnt])) t->learnt = id;
+    }
+    if (t->learnt >= 0) t->learnt_slot = mox_expert_cache_take(&t->cache, first + t->learnt);
+}
+
+static mox_status tier_compute(mox_expert_source *source, const mox_cold_args *a, mox_err *err)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    choose_learnt(t, a);
+    const mox_status status = mox_expert_host_compute(t->host, &t->missing_source, a, err);
+    if (t->learnt_slot >= 0) mox_expert_cache_drop(&t->cache, a->layer * t->model->n_experts + t->learnt); /* it never came */
+    return status;
+}
+
+static mox_expert_tier *tier_of(mox_expert_source *missing)
+{
+    return (mox_expert_tier *)(void *)((uint8_t *)missing - offsetof(mox_expert_tier, missing_source));
+}
+
+static mox_status missing_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
+    mox_expert_source *below = &tier_of(source)->below->source;
+    return below->acquire(below, layer, ids, n, err);
+}
+
+static mox_status missing_next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel, mox_err *err)
+{
+    mox_expert_tier *t = tier_of(source);
+    MOX_TRY(finish_copies(t, err));
+    MOX_TRY(t->below->source.next(&t->below->source, out, max, n, cancel, err));
+    for (int64_t i = 0; i < *n && t->learnt_slot >= 0; i++) {
+        if (out[i].id != t->learnt) continue;
+        copy(t, slot_at(t, t->learnt_slot), &out[i]);
+        t->copying = true;
+        t->coming[t->learnt_slot] = t->n_pinned > 0;
+        t->learnt_slot = -1;
+    }
+    return MOX_OK;
+}
+
+static void missing_release(mox_expert_source *source)
+{
+    mox_expert_tier *t = tier_of(source);
+    (void)finish_copies(t, NULL); /* what is wrong with the device is told at the end of the step */
+    t->below->source.release(&t->below->source);
+}
+
+static void serve_host(mox_expert_tier *t)
+{
+    t->source.divide = tier_divide;
+    t->source.compute = tier_compute;
+    t->missing_source = (mox_expert_source){.acquire = missing_acquire, .next = missing_next, .release = missing_release};
 }

@@ -436,7 +436,7 @@ static void a_tier_hands_out_every_expert_once(void **state)
                 mox_expert_tier t;
                 o.expert_bytes = n_host * mox_model_expert_slot_bytes(m);
                 ok(mox_expert_store_init(&below, m, &o, &err), &err);
-                ok(mox_expert_tier_init(&t, m, c->sections[0].dev, &c->sections[0].residency, &below, n_device, &o, &err), &err);
+                ok(mox_expert_tier_init(&t, m, c->sections[0].dev, &c->sections[0].residency, &below, NULL, n_device, &o, &err), &err);
                 for (int k = 0; k < 12; k++) check_batch(&t, mapped, layers[k % 2], &rng);
                 mox_expert_tier_deinit(&t);
                 mox_expert_store_deinit(&below);

@@ -276,6 +276,9 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_VRAM] = {"vram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
                   .help = "memory that the program may take of a GPU, its driver included, such as 6G; experts that do not fit come and "
                           "go (default: all of it, for all weights)"},
+    [OPT_CPU_EXPERTS] = {"cpu-experts", 0, KIND_SWITCH, .commands = SETTINGS,
+                         .help = "with --vram: while tokens are generated, the processor computes experts that are not on the GPU, instead "
+                                 "of copying them there (gives slightly other numbers)"},
     [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
                   .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
                           "model unknown)"},

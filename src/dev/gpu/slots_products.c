@@ -138,7 +138,8 @@ static mox_status slot_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
     if (a->layer >= g->n_layers || g->layers[a->layer].n != a->n_experts || g->layers[a->layer].width != a->width ||
         g->layers[a->layer].dim != a->dim)
         return mox_fail(err, MOX_E_ARG, "device %s: it was not told of the experts of layer %d", d->name, a->layer);
-    return g->layers[a->layer].come ? mox_gpu_come_acquire(d, a, err) : MOX_OK;
+    if (!g->layers[a->layer].come) return MOX_OK;
+    return mox_gpu_may_divide(d, a) ? mox_gpu_cold_acquire(d, a, err) : mox_gpu_come_acquire(d, a, err);
 }
 
 /* The pairs that have an id. */
@@ -175,6 +176,7 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
+    if (((mox_dev_gpu *)d)->divided) return mox_gpu_cold_finish(d, a, err);
     if (!x->is_four || f->n > FOUR_TOKENS || !is_wide(f->x, f->dim) || !is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
     const int32_t *ids = x->come ? f->batch_pairs : f->ids;
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
