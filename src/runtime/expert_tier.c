@@ -10,8 +10,9 @@
 #include <string.h>
 
 /* ALIGN: of slots and parts on a device.  KERNEL_ALIGN: what kernels ask for at most.  PULL: experts that are
- * copied before the first of them is computed. */
-enum { ALIGN = 256, KERNEL_ALIGN = 16, PULL = 32 };
+ * copied before the first of them is computed.  BRING_PART: of the experts that a layer lacks, a third is copied
+ * in the time that the host needs for the others, or sooner. */
+enum { ALIGN = 256, KERNEL_ALIGN = 16, PULL = 32, BRING_PART = 3 };
 
 /* ---- an expert in a slot ---- */
 
@@ -142,7 +143,7 @@ int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots)
 {
     const mox_expert_tier *t = NULL;
     return m->n_experts * (int64_t)(sizeof *t->slot_of + sizeof *t->hit + sizeof *t->come + sizeof *t->index_of + sizeof *t->missing +
-                                    sizeof *t->asked + sizeof *t->out + sizeof *t->batch) +
+                                    sizeof *t->asked + sizeof *t->there + sizeof *t->out + sizeof *t->batch) +
            n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used + sizeof *t->coming) + count_keys(m) * (int64_t)sizeof *t->heat +
            m->dims.n_layers * (int64_t)sizeof *t->whole +
            mox_expert_cache_bytes(count_keys(m), (int32_t)n_slots, &mox_policy_lru);
@@ -157,6 +158,7 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->index_of = mox_alloc_array(n, sizeof *t->index_of);
     t->missing = mox_alloc_array(n, sizeof *t->missing);
     t->asked = mox_alloc_array(n, sizeof *t->asked);
+    t->there = mox_alloc_array(n, sizeof *t->there);
     t->out = mox_alloc_array(n, sizeof *t->out);
     t->batch = mox_alloc_array(n, sizeof *t->batch);
     t->busy = mox_alloc_array((size_t)n_slots, sizeof *t->busy);
@@ -164,7 +166,7 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->coming = mox_alloc_array((size_t)n_slots, sizeof *t->coming);
     t->heat = mox_alloc_array(keys, sizeof *t->heat);
     t->whole = mox_alloc_array((size_t)t->model->dims.n_layers, sizeof *t->whole);
-    if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->out || !t->batch || !t->busy || !t->used ||
+    if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->there || !t->out || !t->batch || !t->busy || !t->used ||
         !t->coming || !t->heat || !t->whole)
         return mox_fail_memory(err, (size_t)mox_expert_tier_bytes(t->model, n_slots), "experts on a device");
     return mox_expert_cache_init(&t->cache, (int64_t)keys, (int32_t)n_slots, &mox_policy_lru, err);
@@ -246,6 +248,7 @@ void mox_expert_tier_deinit(mox_expert_tier *t)
     mox_free(t->index_of);
     mox_free(t->missing);
     mox_free(t->asked);
+    mox_free(t->there);
     mox_free(t->out);
     mox_free(t->batch);
     mox_free(t->busy);
@@ -484,33 +487,52 @@ static void tier_release(mox_expert_source *source)
 
 /* ---- what the host computes ---- */
 
+static bool hotter(const mox_expert_tier *t, int64_t first, int32_t a, int32_t b)
+{
+    return t->heat[first + a] != t->heat[first + b] ? t->heat[first + a] > t->heat[first + b] : a < b;
+}
+
+/* Marks n of the missing ids, those that were asked for most often, as if they were there. */
+static void choose_brought(const mox_expert_tier *t, int64_t first, const int32_t *ids, int64_t n_ids, int64_t n, bool *there)
+{
+    for (; n > 0; n--) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < n_ids; i++)
+            if (!there[i] && (best < 0 || hotter(t, first, ids[i], ids[best]))) best = i;
+        there[best] = true;
+    }
+}
+
 static mox_status tier_divide(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, bool *there, mox_err *err)
 {
     mox_expert_tier *t = (mox_expert_tier *)source;
-    int64_t n_there = 0; /* nothing will be asked of the store, so there is room for them */
+    const int64_t first = layer * t->model->n_experts;
+    int64_t n_missing = 0, n_there = 0;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t key = layer * t->model->n_experts + ids[i];
-        there[i] = mox_expert_cache_find(&t->cache, key) >= 0;
-        if (there[i]) {
-            t->asked[n_there++] = ids[i];
-        } else {
-            count(t, key);
-            t->n_cold++;
-        }
+        there[i] = mox_expert_cache_find(&t->cache, first + ids[i]) >= 0;
+        n_missing += !there[i];
     }
-    return tier_acquire(source, layer, t->asked, n_there, err);
+    t->n_brought = t->stays && t->n_pinned > 0 ? n_missing / BRING_PART : 0;
+    choose_brought(t, first, ids, n, t->n_brought, there);
+    for (int64_t i = 0; i < n; i++) {
+        if (there[i]) t->there[n_there++] = ids[i];
+        else count(t, first + ids[i]);
+    }
+    t->n_cold += n - n_there;
+    return tier_acquire(source, layer, t->there, n_there, err);
 }
 
-/* Chooses what the device learns.  Hits of the layer keep their slots, and no other is in use. */
+/* Chooses what the device learns where nothing was brought.  Hits of the layer keep their slots, and no other is
+ * in use. */
 static void choose_learnt(mox_expert_tier *t, const mox_cold_args *a)
 {
     const int64_t first = a->layer * t->model->n_experts;
     t->learnt = t->learnt_slot = -1;
     for (int64_t p = 0; p < a->n * a->k; p++) {
         const int32_t id = a->ids[p];
-        if (id >= 0 && (t->learnt < 0 || t->heat[first + id] > t->heat[first + t->learnt])) t->learnt = id;
+        if (id >= 0 && (t->learnt < 0 || hotter(t, first, id, t->learnt))) t->learnt = id;
     }
-    if (t->learnt >= 0) t->learnt_slot = mox_expert_cache_take(&t->cache, first + t->learnt);
+    if (t->learnt >= 0 && t->n_brought == 0) t->learnt_slot = mox_expert_cache_take(&t->cache, first + t->learnt);
 }
 
 static mox_status tier_compute(mox_expert_source *source, const mox_cold_args *a, mox_err *err)

@@ -7,10 +7,10 @@
  * before it has been computed (the device had to say which they are), so a slot that the layer itself has
  * not used can be written at once.
  *
- * With a host (expert_host.h) a batch of a few tokens waits for no copy: what is missing is computed by the
- * processor.  The device learns meanwhile: of the missing ones the one that was asked for most often takes the
- * slot of the least recently used, and is copied beside everything else, one in a layer.  Which that is depends
- * on what was asked for and not on time, and so do the bytes that come out.
+ * With a host (expert_host.h) what a batch of a few tokens lacks is computed by the processor where it is, but
+ * for a third: those that were asked for most often are copied meanwhile, so that the device learns.  When
+ * there are less than three, or copies cannot run beside the processor, one of them is still copied, for later
+ * batches.  Which these are depends on what was asked for and not on time, and so do the bytes that come out.
  *
  * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store, the host.
  * Threads: that of the step.
@@ -61,6 +61,8 @@ typedef struct mox_expert_tier {
     bool *busy, *used; /* [n_slots]: what is in it is in use; was, in this batch */
     mox_expert *batch; /* [n_experts], of the store */
 
+    int32_t *there;   /* [n_experts]: of a batch that the host has a part in, what the device has or gets */
+    int64_t n_brought; /* that it gets */
     bool *coming;     /* [n_slots]: being copied for nobody yet */
     bool hits_come;   /* to a slot of a hit of this batch */
     int32_t learnt, learnt_slot; /* what the host computes now and is copied meanwhile, to which slot; -1: nothing */

@@ -36,9 +36,9 @@ static mox_context_opts cold_opts(const mox_model *m, int64_t n_device, int64_t 
 static mox_status try_steps(mox_context *c, mox_seq *s, float *out, const mox_step_opts *opts, mox_err *err)
 {
     const int64_t V = c->model->dims.n_vocab;
-    int32_t tokens[4];
+    int32_t tokens[4]; /* what comes again finds some of its experts, beside others that do not */
     for (int i = 0, at = 0; i < N_STEPS; at += few_steps[i++]) {
-        for (int t = 0; t < few_steps[i]; t++) tokens[t] = ((at + t) * 37 + 11) % 200;
+        for (int t = 0; t < few_steps[i]; t++) tokens[t] = (at + t) % 2 > 0 ? 11 : 48 + 37 * (at + t);
         MOX_TRY(mox_step(c, &(mox_segment){.seq = s, .tokens = tokens, .n = few_steps[i], .want = MOX_WANT_LAST}, 1, opts, err));
         memcpy(out + i * V, mox_logits_row(c, 0), (size_t)V * sizeof *out);
     }
@@ -153,10 +153,11 @@ static void check_counts(mox_context *c)
     free(heat);
     mox_context_get_expert_stats(c, &s);
     assert_int_equal(s.device_hits + s.device_misses + s.device_cold, asked);
-    assert_int_equal(s.device_misses, 0); /* nobody waited for a copy */
-    assert_int_equal(s.hits + s.misses, s.device_cold);
-    assert_true(s.device_cold > 0);
-    assert_true(s.bytes_copied > 0 && s.bytes_copied <= N_STEPS * m->report.n_layers_moe * s.device_slot_bytes);
+    assert_int_equal(s.hits + s.misses, s.device_cold + s.device_misses);
+    assert_true(s.device_cold > 0 && s.device_misses <= s.device_cold / 2); /* a third of what is missing at most */
+    if (s.n_slots < m->report.n_layers_moe * m->n_experts) assert_int_equal(s.device_misses, 0);
+    const int64_t most = s.device_misses + N_STEPS * m->report.n_layers_moe;
+    assert_true(s.bytes_copied > 0 && s.bytes_copied <= most * s.device_slot_bytes);
 }
 
 static void check_agreement(const mox_model *m, const mox_context_opts *o, const float *want, bool with_plants)
@@ -197,25 +198,21 @@ static void agrees_with_all_on_the_device(void **state)
     }
 }
 
-/* Neither on threads nor on how many experts the host has in slots, or in a mapped file. */
+/* Not on threads; and where copies cannot run beside the processor, not on where the host has its experts. */
 static void bytes_depend_on_what_was_asked_for_alone(void **state)
 {
     (void)state;
     for (int i = 0; i < n_dirs; i += 2) {
         mox_model *m = open_model(dirs[i], true), *mapped = open_model(dirs[i], false);
         const int64_t all = sizes_of(m).n_experts;
-        mox_context_opts o = cold_opts(m, all / 3, all);
-        float *want = answers_with(m, &o), *got;
-        o = cold_opts(m, all / 3, 2);
-        o.n_threads = 1;
-        got = answers_with(m, &o);
-        assert_memory_equal(got, want, (size_t)(N_STEPS * m->dims.n_vocab) * sizeof *got);
-        free(got);
-        o.expert_bytes = 0;
-        got = answers_with(mapped, &o);
-        assert_memory_equal(got, want, (size_t)(N_STEPS * m->dims.n_vocab) * sizeof *got);
-        free(got);
-        free(want);
+        mox_context_opts o[2][2] = {{cold_opts(m, all / 3, all), cold_opts(m, all / 3, all)}, {cold_opts(m, all / 3, 2), cold_opts(m, all / 3, 0)}};
+        for (int k = 0; k < 2; k++) {
+            o[k][1].n_threads = 1;
+            float *a = answers_with(m, &o[k][0]), *b = answers_with(k == 0 ? m : mapped, &o[k][1]);
+            assert_memory_equal(a, b, (size_t)(N_STEPS * m->dims.n_vocab) * sizeof *a);
+            free(a);
+            free(b);
+        }
         mox_model_close(&m);
         mox_model_close(&mapped);
     }
@@ -228,30 +225,33 @@ static int64_t cold_of(const mox_context *c)
     return s.device_cold;
 }
 
-/* One expert of each layer comes with every step, so after as many as a token has, all of them are there. */
+static void take_token(mox_context *c, mox_seq *s)
+{
+    const int32_t token = 17;
+    mox_err err;
+    mox_seq_reset(s);
+    ok(mox_step(c, &(mox_segment){.seq = s, .tokens = &token, .n = 1, .want = MOX_WANT_LAST}, 1, NULL, &err), &err);
+}
+
+/* With every step a third of what is missing comes, but at least one in each layer, until all is there. */
 static void the_device_learns(void **state)
 {
     (void)state;
-    const int32_t token = 17;
     for (int i = 0; i < n_dirs; i++) {
         mox_model *m = open_model(dirs[i], true), *mapped = open_model(dirs[i], false);
         const mox_context_opts o = cold_opts(m, sizes_of(m).n_experts, sizes_of(m).n_experts), resident = base_opts();
         mox_context *contexts[2] = {new_context(m, &o), new_context(mapped, &resident)};
         mox_seq *s[2];
         mox_err err;
-        int64_t last = -1, now = 0;
         for (int k = 0; k < 2; k++) ok(mox_seq_create(&s[k], contexts[k], &err), &err);
-        for (int64_t round = 0; round <= m->report.n_experts_active; round++) {
-            last = cold_of(contexts[0]);
-            assert_true(round < 1 || last > 0);
-            for (int k = 0; k < (round < m->report.n_experts_active ? 1 : 2); k++) {
-                mox_seq_reset(s[k]);
-                ok(mox_step(contexts[k], &(mox_segment){.seq = s[k], .tokens = &token, .n = 1, .want = MOX_WANT_LAST}, 1, NULL, &err), &err);
-            }
-            now = cold_of(contexts[0]);
-            if (round < m->report.n_experts_active) assert_int_equal(now - last, (m->report.n_experts_active - round) * m->report.n_layers_moe);
+        for (int64_t missing = m->report.n_experts_active; missing > 0; missing -= mox_max_i64(missing / 3, 1)) {
+            const int64_t before = cold_of(contexts[0]);
+            take_token(contexts[0], s[0]);
+            assert_int_equal(cold_of(contexts[0]) - before, (missing - missing / 3) * m->report.n_layers_moe);
         }
-        assert_int_equal(now, last);
+        const int64_t before = cold_of(contexts[0]);
+        for (int k = 0; k < 2; k++) take_token(contexts[k], s[k]);
+        assert_int_equal(cold_of(contexts[0]), before);
         assert_memory_equal(mox_logits_row(contexts[0], 0), mox_logits_row(contexts[1], 0), (size_t)m->dims.n_vocab * sizeof(float));
         for (int k = 0; k < 2; k++) mox_context_destroy(&contexts[k]);
         mox_model_close(&m);

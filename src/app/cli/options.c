@@ -98,7 +98,8 @@ const mox_cli_command mox_cli_commands[] = {
              "use; GB memory, what the process has for itself at the end of the test.\n"
              "With --vram, when experts come and go on the GPU: GPU, the experts that were there, in percent; copy MB/tok and GB/s, "
              "what was copied there; wait, milliseconds per token in which the GPU had nothing to compute until a copy ended; its "
-             "slots.  What is said about reading is then about the experts that were not there.\n"
+             "slots.  What is said about reading is then about the experts that were not there.  With --cpu-experts those "
+             "are computed by the processor, and the copies are for later tokens.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second.  Behind wait it is read and dense together in percent of the time taken.  With --experts "
              "stream memory and arithmetic are probed once, at the beginning."},
