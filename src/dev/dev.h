@@ -32,8 +32,8 @@ typedef struct mox_expert {
  * waiting.  release ends the use, and is called once per successful acquire, also after
  * an error of next.
  *
- * Between acquire and release a source can be told what a later layer will probably ask for,
- * so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
+ * Between acquire and release, or for a source of a device's memory after it, a source can be told what a later
+ * layer will probably ask for, so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
  * guess, in which an expert may be named more than once. */
 /* A source whose experts are memory of a device also has all: it hands over everything that was acquired for
  * a batch of at most MOX_DEV_TOGETHER tokens, at once.  For such a batch it may have divide: an acquire of those

@@ -143,7 +143,7 @@ int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots)
 {
     const mox_expert_tier *t = NULL;
     return m->n_experts * (int64_t)(sizeof *t->slot_of + sizeof *t->hit + sizeof *t->come + sizeof *t->index_of + sizeof *t->missing +
-                                    sizeof *t->asked + sizeof *t->there + sizeof *t->out + sizeof *t->batch) +
+                                    sizeof *t->asked + sizeof *t->there + sizeof *t->guess + sizeof *t->out + sizeof *t->batch) +
            n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used + sizeof *t->coming) + count_keys(m) * (int64_t)sizeof *t->heat +
            m->dims.n_layers * (int64_t)sizeof *t->whole +
            mox_expert_cache_bytes(count_keys(m), (int32_t)n_slots, &mox_policy_lru);
@@ -159,6 +159,7 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->missing = mox_alloc_array(n, sizeof *t->missing);
     t->asked = mox_alloc_array(n, sizeof *t->asked);
     t->there = mox_alloc_array(n, sizeof *t->there);
+    t->guess = mox_alloc_array(n, sizeof *t->guess);
     t->out = mox_alloc_array(n, sizeof *t->out);
     t->batch = mox_alloc_array(n, sizeof *t->batch);
     t->busy = mox_alloc_array((size_t)n_slots, sizeof *t->busy);
@@ -166,7 +167,7 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->coming = mox_alloc_array((size_t)n_slots, sizeof *t->coming);
     t->heat = mox_alloc_array(keys, sizeof *t->heat);
     t->whole = mox_alloc_array((size_t)t->model->dims.n_layers, sizeof *t->whole);
-    if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->there || !t->out || !t->batch || !t->busy || !t->used ||
+    if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->there || !t->guess || !t->out || !t->batch || !t->busy || !t->used ||
         !t->coming || !t->heat || !t->whole)
         return mox_fail_memory(err, (size_t)mox_expert_tier_bytes(t->model, n_slots), "experts on a device");
     return mox_expert_cache_init(&t->cache, (int64_t)keys, (int32_t)n_slots, &mox_policy_lru, err);
@@ -216,13 +217,16 @@ static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const i
 static mox_status tier_next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel, mox_err *err);
 static mox_status tier_all(mox_expert_source *source, mox_expert *out, int64_t *n, const mox_cancel *cancel, mox_err *err);
 static void tier_release(mox_expert_source *source);
+static bool tier_wants(mox_expert_source *source);
+static void tier_ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n);
 static void serve_host(mox_expert_tier *t);
 
 mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev *dev, const mox_residency *residency,
                                 mox_expert_store *below, mox_expert_host *host, int64_t n_slots, const mox_context_opts *opts, mox_err *err)
 {
     void *memory;
-    *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release}, .model = m,
+    *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release, .wants = tier_wants,
+                                      .ahead = tier_ahead}, .model = m,
                            .dev = dev, .residency = residency, .below = below, .host = host, .slot_bytes = mox_expert_tier_slot_bytes(m)};
     if (host) serve_host(t);
     t->stays = !below->stream || mox_expert_stream_has_all(below->stream);
@@ -232,7 +236,9 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
                         "than it has", m->config.path, (long long)n_slots, (double)(n_slots * t->slot_bytes) / 1e9, dev->name);
     t->memory = memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) t->whole[i] = below->stream && can_be_whole(m, i);
-    return pin(t, opts, err);
+    MOX_TRY(pin(t, opts, err));
+    t->prefetch = t->stays && t->n_pinned > 0 && !opts->no_prefetch;
+    return MOX_OK;
 }
 
 void mox_expert_tier_deinit(mox_expert_tier *t)
@@ -249,6 +255,7 @@ void mox_expert_tier_deinit(mox_expert_tier *t)
     mox_free(t->missing);
     mox_free(t->asked);
     mox_free(t->there);
+    mox_free(t->guess);
     mox_free(t->out);
     mox_free(t->batch);
     mox_free(t->busy);
@@ -266,6 +273,9 @@ void mox_expert_tier_get_stats(const mox_expert_tier *t, mox_expert_stats *out)
     out->device_hits = t->cache.hits;
     out->device_misses = t->cache.misses;
     out->device_cold = t->n_cold;
+    out->device_prefetched = t->n_prefetched;
+    out->guessed = t->foresight.guessed;
+    out->guessed_right = t->foresight.right;
     out->bytes_copied = t->bytes_copied;
     out->copy_wait_s = t->dev->apart->copies.waited_s(t->dev);
 }
@@ -319,11 +329,11 @@ static void copy_bytes(mox_expert_tier *t, uint8_t *to, const void *from, int64_
 }
 
 /* One copy where that can be: small ones take as long as some that are much larger. */
-static void copy(mox_expert_tier *t, uint8_t *slot, const mox_expert *e)
+static void copy(mox_expert_tier *t, int32_t layer, uint8_t *slot, const mox_expert *e)
 {
     const mox_mat *mats[] = {&e->gate, &e->up, &e->down};
     tier_place p;
-    place(&t->model->layers[t->layer].experts[e->id], t->whole[t->layer], &p);
+    place(&t->model->layers[layer].experts[e->id], t->whole[layer], &p);
     if (p.whole > 0) {
         copy_bytes(t, slot + p.shift, (const uint8_t *)e->gate.w - (p.parts[0].at - p.shift), p.whole);
         return;
@@ -343,7 +353,7 @@ static mox_status pull(mox_expert_tier *t, const mox_cancel *cancel, mox_err *er
     MOX_TRY(t->below->source.next(&t->below->source, t->batch, PULL, &n, cancel, err));
     for (int64_t k = 0; k < n; k++) {
         const int32_t i = t->index_of[t->batch[k].id];
-        copy(t, slot_at(t, t->slot_of[i]), &t->batch[k]);
+        copy(t, t->layer, slot_at(t, t->slot_of[i]), &t->batch[k]);
         t->come[i] = true;
         t->out[t->n_out++] = i;
     }
@@ -357,9 +367,21 @@ static void count(mox_expert_tier *t, int64_t key)
     t->heat[key] += t->heat[key] < UINT32_MAX;
 }
 
-static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+/* How many of the guesses about the layer were right. */
+static void learn(mox_expert_tier *t, int32_t layer, const int32_t *ids, int64_t n)
 {
-    mox_expert_tier *t = (mox_expert_tier *)source;
+    int64_t right = 0;
+    for (int64_t i = 0; i < t->n_guess && layer == t->guess_layer; i++) {
+        int64_t k = 0;
+        while (k < n && ids[k] != t->guess[i]) k++;
+        right += k < n;
+    }
+    if (layer == t->guess_layer) mox_foresight_learn(&t->foresight, t->n_guess, right);
+    t->n_guess = 0;
+}
+
+static mox_status begin_batch(mox_expert_tier *t, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
     t->running = true;
     t->layer = layer;
     t->ids = ids;
@@ -379,8 +401,15 @@ static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const i
     }
     mox_status status = ask(t, err);
     if (status == MOX_OK && t->asking && mox_expert_store_ready(t->below) > 0) status = pull(t, NULL, err);
-    if (status != MOX_OK) tier_release(source);
+    if (status != MOX_OK) tier_release(&t->source);
     return status;
+}
+
+static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    learn(t, layer, ids, n);
+    return begin_batch(t, layer, ids, n, err);
 }
 
 static void give(const mox_expert_tier *t, int32_t i, mox_expert *out)
@@ -485,6 +514,57 @@ static void tier_release(mox_expert_source *source)
     t->ids = NULL;
 }
 
+/* ---- ahead of a layer ---- */
+
+static bool tier_wants(mox_expert_source *source)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    return t->prefetch && mox_foresight_wants(&t->foresight);
+}
+
+/* Copies the guesses, which have slots, from memory of the store, which has them for good. */
+static void copy_guesses(mox_expert_tier *t, int32_t layer, int64_t n)
+{
+    mox_expert_source *below = &t->below->source;
+    int64_t n_copied = 0, part = 1;
+    if (n == 0 || below->acquire(below, layer, t->guess, n, NULL) != MOX_OK) n = 0;
+    while (n_copied < n && part > 0 && below->next(below, t->batch, PULL, &part, NULL, NULL) == MOX_OK) {
+        for (int64_t i = 0; i < part; i++) {
+            const int32_t slot = mox_expert_cache_find(&t->cache, layer * t->model->n_experts + t->batch[i].id);
+            copy(t, layer, slot_at(t, slot), &t->batch[i]);
+            t->coming[slot] = true;
+        }
+        n_copied += part;
+    }
+    if (n > 0) below->release(below);
+    t->n_prefetched += n_copied;
+    for (int64_t i = 0; i < n && n_copied < n; i++) { /* a read failed; whoever asks for it will be told */
+        const int64_t key = layer * t->model->n_experts + t->guess[i];
+        if (!t->coming[mox_expert_cache_find(&t->cache, key)]) mox_expert_cache_drop(&t->cache, key);
+    }
+}
+
+static void tier_ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    const int64_t first = layer * t->model->n_experts;
+    int64_t n_taken = 0;
+    t->guess_layer = layer;
+    t->n_guess = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool known = mox_expert_cache_find(&t->cache, first + ids[i]) >= 0 || !mox_expert_store_has(t->below, first + ids[i]);
+        for (int64_t k = 0; k < t->n_guess && !known; k++) known = t->guess[k] == ids[i];
+        if (!known) t->guess[t->n_guess++] = ids[i];
+    }
+    while (t->foresight.reads && n_taken < t->n_guess) {
+        const int32_t slot = mox_expert_cache_take(&t->cache, first + t->guess[n_taken]);
+        if (slot < 0) break;
+        t->coming[slot] = false; /* what was on its way there is of no use any more */
+        n_taken++;
+    }
+    copy_guesses(t, layer, n_taken);
+}
+
 /* ---- what the host computes ---- */
 
 static bool hotter(const mox_expert_tier *t, int64_t first, int32_t a, int32_t b)
@@ -519,7 +599,8 @@ static mox_status tier_divide(mox_expert_source *source, int32_t layer, const in
         else count(t, first + ids[i]);
     }
     t->n_cold += n - n_there;
-    return tier_acquire(source, layer, t->there, n_there, err);
+    learn(t, layer, ids, n);
+    return begin_batch(t, layer, t->there, n_there, err);
 }
 
 /* Chooses what the device learns where nothing was brought.  Hits of the layer keep their slots, and no other is
@@ -562,7 +643,7 @@ static mox_status missing_next(mox_expert_source *source, mox_expert *out, int64
     MOX_TRY(t->below->source.next(&t->below->source, out, max, n, cancel, err));
     for (int64_t i = 0; i < *n && t->learnt_slot >= 0; i++) {
         if (out[i].id != t->learnt) continue;
-        copy(t, slot_at(t, t->learnt_slot), &out[i]);
+        copy(t, t->layer, slot_at(t, t->learnt_slot), &out[i]);
         t->copying = true;
         t->coming[t->learnt_slot] = t->n_pinned > 0;
         t->learnt_slot = -1;

@@ -12,6 +12,9 @@
  * there are less than three, or copies cannot run beside the processor, one of them is still copied, for later
  * batches.  Which these are depends on what was asked for and not on time, and so do the bytes that come out.
  *
+ * Where copies can run beside everything else, experts that the next layer will probably want are copied when those
+ * of this one are on their way, as long as that pays (foresight.h), if the host has them.
+ *
  * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store, the host.
  * Threads: that of the step.
  * Memory:  everything is reserved by init.
@@ -28,6 +31,7 @@
 #include "runtime/expert_cache.h"
 #include "runtime/expert_host.h"
 #include "runtime/expert_store.h"
+#include "runtime/foresight.h"
 
 typedef struct mox_expert_tier {
     mox_expert_source source; /* first: the tier is its source; zeroed: there is no tier */
@@ -60,6 +64,12 @@ typedef struct mox_expert_tier {
     bool copying;      /* from memory of the store, perhaps */
     bool *busy, *used; /* [n_slots]: what is in it is in use; was, in this batch */
     mox_expert *batch; /* [n_experts], of the store */
+
+    bool prefetch;
+    mox_foresight foresight;
+    int32_t guess_layer;
+    int32_t *guess; /* [n_experts]: of that layer, what would have to be copied */
+    int64_t n_guess, n_prefetched;
 
     int32_t *there;   /* [n_experts]: of a batch that the host has a part in, what the device has or gets */
     int64_t n_brought; /* that it gets */

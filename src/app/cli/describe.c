@@ -80,6 +80,7 @@ static const struct {
     {"guessed_right", offsetof(mox_expert_stats, guessed_right)},
     {"device_hits", offsetof(mox_expert_stats, device_hits)},
     {"device_misses", offsetof(mox_expert_stats, device_misses)},
+    {"device_prefetched", offsetof(mox_expert_stats, device_prefetched)},
     {"device_cold", offsetof(mox_expert_stats, device_cold)},
     {"bytes_copied", offsetof(mox_expert_stats, bytes_copied)},
 };

@@ -300,12 +300,13 @@ static mox_status gpu_reserve(mox_dev *d, const mox_dev_sizes *most, mox_err *er
     if (most->n_pairs == 0) return MOX_OK;
     g->ids = mox_alloc_array((size_t)most->n_pairs, sizeof *g->ids);
     g->masked = mox_alloc_array((size_t)most->n_pairs, sizeof *g->masked);
+    g->guess = mox_alloc_array((size_t)most->n_pairs, sizeof *g->guess);
     g->wanted = mox_alloc_array((size_t)most->n_experts, sizeof *g->wanted);
     g->called = mox_alloc_array((size_t)most->n_experts, sizeof *g->called);
     g->marked = mox_alloc_array((size_t)most->n_experts, sizeof *g->marked);
     g->batch = mox_alloc_array((size_t)most->n_experts, sizeof *g->batch);
-    if (!g->ids || !g->masked || !g->wanted || !g->called || !g->marked || !g->batch)
-        return mox_fail_memory(err, (size_t)most->n_pairs * 2 * sizeof *g->ids, "the routing of a batch");
+    if (!g->ids || !g->masked || !g->guess || !g->wanted || !g->called || !g->marked || !g->batch)
+        return mox_fail_memory(err, (size_t)most->n_pairs * 3 * sizeof *g->ids, "the routing of a batch");
     return mox_gpu_cold_reserve(g, err);
 }
 
@@ -383,6 +384,7 @@ static void gpu_close(mox_dev *d)
     mox_free(g->staging);
     mox_free(g->ids);
     mox_free(g->masked);
+    mox_free(g->guess);
     mox_free(g->wanted);
     mox_free(g->called);
     mox_free(g->marked);

@@ -57,6 +57,7 @@ typedef struct mox_dev_gpu {
     /* Of a layer whose experts come (slots_experts.c). */
     mox_dev_sizes most;
     int32_t *ids, *masked; /* [n_pairs]: of the batch, and those whose turn it is */
+    int32_t *guess;        /* [n_pairs]: of the layer that follows */
     int32_t *wanted;       /* [n_experts]: what the source was asked for */
     int32_t *called;       /* [n_experts]: what kernels call those whose turn it is */
     bool *marked;          /* [n_experts], scratch */
@@ -157,11 +158,15 @@ bool mox_gpu_tile_experts(mox_dev *d, const mox_moe_ffn_args *a);
  * acquire asks for those that a batch was routed to; each computes them in groups as they arrive, by a
  * function that takes the ids of a group, or the numbers of their places, and -1 for all others, all of them below n;
  * all waits until they are there, and leaves the numbers of their places (mox_gpu_experts) instead of ids in a->batch_pairs.  The last two release what was acquired. */
+/* guess fetches what the layer that follows will probably want, before experts are launched, and releases what was
+ * acquired if it fails; ahead tells the source, when it has been released. */
 typedef void mox_gpu_group_fn(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n);
 mox_status mox_gpu_check_pairs(const mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 mox_status mox_gpu_list_wanted(mox_dev *d, const mox_moe_ffn_args *a, int64_t *n, mox_err *err);
 mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, bool by_place, mox_gpu_group_fn *compute, mox_err *err);
+mox_status mox_gpu_come_guess(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
+void mox_gpu_come_ahead(mox_dev *d, const mox_moe_ffn_args *a);
 mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 
 /* ---- slots_cold.c: experts that the processor computes ---- */

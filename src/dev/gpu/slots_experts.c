@@ -124,3 +124,25 @@ mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
     a->source->release(a->source);
     return status;
 }
+
+mox_status mox_gpu_come_guess(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    const int64_t n = a->n * a->guess_k;
+    if (!a->guess) return MOX_OK;
+    mox_status status = n <= g->most.n_pairs ? MOX_OK : mox_fail(err, MOX_E_ARG, "device %s: a guess of %lld experts is more than it was told of",
+                                                                 d->name, (long long)n);
+    if (status == MOX_OK) status = d->memory.download(d, g->guess, a->guess, n * (int64_t)sizeof *g->guess, err);
+    for (int64_t i = 0; i < n && status == MOX_OK; i++)
+        if (g->guess[i] < 0 || g->guess[i] >= a->n_experts)
+            status = mox_fail(err, MOX_E_DEVICE, "device %s: the router of layer %d chose expert %d of %lld", d->name, a->layer + 1,
+                              g->guess[i], (long long)a->n_experts);
+    if (status != MOX_OK) a->source->release(a->source);
+    return status;
+}
+
+void mox_gpu_come_ahead(mox_dev *d, const mox_moe_ffn_args *a)
+{
+    const mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (a->guess) a->source->ahead(a->source, a->layer + 1, g->guess, a->n * a->guess_k);
+}

@@ -171,12 +171,11 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
 }
 
 /* Few tokens go by pair, and nothing is sorted. */
-static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
+static mox_status finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
 {
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
-    if (((mox_dev_gpu *)d)->divided) return mox_gpu_cold_finish(d, a, err);
     if (!x->is_four || f->n > FOUR_TOKENS || !is_wide(f->x, f->dim) || !is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
     const int32_t *ids = x->come ? f->batch_pairs : f->ids;
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
@@ -185,6 +184,17 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = ids, .w = c->w,
                    .x = f->mid, .h = c->h, .shared = c->shared, .gate = c->gate, .out = c->out, .k = f->k, .dim = f->dim,
                    .width = f->width, .gate_stride = c->gate_stride, .mode = mox_gpu_shared_mode(c->mode));
+    return MOX_OK;
+}
+
+static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
+{
+    const mox_dev_gpu *g = (const mox_dev_gpu *)d;
+    if (!g->layers[a->ffn.layer].come) return finish(d, a, err);
+    MOX_TRY(mox_gpu_come_guess(d, &a->ffn, err));
+    if (g->divided) return mox_gpu_cold_finish(d, a, err);
+    MOX_TRY(finish(d, a, err));
+    mox_gpu_come_ahead(d, &a->ffn);
     return MOX_OK;
 }
 
