@@ -171,7 +171,8 @@ typedef struct mox_context_opts {
     const char *expert_policy; /* which expert gives way to another: "lfu", "lru" or "2q"; NULL = lfu */
     const uint32_t *heat;  /* how often experts were used in earlier runs (mox_context_get_heat of
                             * moxie/tools.h): the most used ones are read ahead; NULL = none */
-    bool no_prefetch;      /* experts are read when they are asked for and not before, but for those of heat */
+    bool no_prefetch;      /* experts are read, and copied to a device, when they are asked for and not before, but for those
+                            * of heat */
     mox_trace_fn *trace;   /* may be NULL */
     void *trace_user;
     mox_warn_fn *warn;     /* NULL: warnings are dropped */

@@ -93,7 +93,7 @@ class Memory(Case):
         r = moxie("run", *cold, "--raw", "-p", "a", "-n", "2", "--temp", "0", "--json", "-q")
         experts = json.loads(self.good(r))["experts"]
         self.assertGreater(experts["device_cold"], 0)
-        self.assertEqual(experts["device_misses"], 0)
+        self.assertLess(experts["device_misses"], experts["device_cold"])
         for device in ("cpu", "emu", "metal"):
             self.says(moxie("plan", "-m", model, "--device", device, "--cpu-experts"), 2, "--cpu-experts", "--vram")
         o = json.loads(self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--device", "cuda", "--vram", "6G", "--ram", "20G", "--json")))

@@ -294,7 +294,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
                      .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
                              "made once, finds best, which may be io_uring)"},
     [OPT_PREFETCH] = {"prefetch", 0, KIND_CHOICE, "auto|off", .fallback = "auto", .commands = SETTINGS,
-                      .help = "read experts before their layer comes, while that pays, with --experts stream"},
+                      .help = "read experts before their layer comes, or copy them to the GPU, while that pays, with --experts stream or "
+                              "--vram"},
     [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for, for `moxie replay`"},
     [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lfu|lru|2q|belady", .fallback = "all", .commands = REPLAY,
