@@ -156,6 +156,7 @@ typedef struct mox_plan_device {
     int64_t other_bytes;   /* tables, and what the driver takes for itself */
     int64_t total;
     int64_t slot_bytes, n_slots; /* per context; 0: all experts stay there */
+    bool cpu_experts;      /* of a few tokens, the cpu computes what is missing there */
 } mox_plan_device;
 
 typedef struct mox_plan {
@@ -296,10 +297,13 @@ typedef struct mox_expert_stats {
                            * step is what reads for that layer cannot overlap */
     int64_t warmed, warmed_used; /* experts that heat brought, and of those, asked for */
     int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
-    int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did */
+    int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did; with slots on a
+                                     * device, missing there */
     /* Slots on a device, with mox_context_opts.device_bytes; the least recently used expert gives way. */
     int64_t n_device_slots, device_slot_bytes;
     int64_t device_hits, device_misses; /* asked for and there, or had to be copied from the host: what is above is about those */
+    int64_t device_prefetched; /* copied for a layer before its turn */
+    int64_t device_cold;  /* asked for, not there, and computed by the cpu (mox_context_opts.cpu_experts) */
     int64_t bytes_copied;
     double copy_wait_s;   /* that the device had nothing to compute until a copy ended */
     const char *policy;   /* of mox_context_opts.expert_policy; static storage, NULL without expert_bytes */

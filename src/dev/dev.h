@@ -32,12 +32,26 @@ typedef struct mox_expert {
  * waiting.  release ends the use, and is called once per successful acquire, also after
  * an error of next.
  *
- * Between acquire and release a source can be told what a later layer will probably ask for,
- * so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
+ * Between acquire and release, or for a source of a device's memory after it, a source can be told what a later
+ * layer will probably ask for, so that it comes meanwhile: wants says whether that is of any use now, ahead takes the
  * guess, in which an expert may be named more than once. */
 /* A source whose experts are memory of a device also has all: it hands over everything that was acquired for
- * a batch of at most MOX_DEV_TOGETHER tokens, at once. */
+ * a batch of at most MOX_DEV_TOGETHER tokens, at once.  For such a batch it may have divide: an acquire of those
+ * among ids that are there, which says of each whether it is.  compute has the others computed by the
+ * processor, before or after release. */
 enum { MOX_DEV_TOGETHER = 4 };
+
+/* All of it is memory of the host. */
+typedef struct mox_cold_args {
+    int32_t layer;
+    const int32_t *ids; /* [n, k]; -1: not this pair */
+    const float *x;     /* [n, dim] */
+    const float *w;     /* [n, k] */
+    float *sum;         /* [n, dim]: for each token, the sum of w times what its experts return */
+    int64_t n, k;
+    const mox_cancel *cancel; /* may be NULL */
+} mox_cold_args;
+
 typedef struct mox_expert_source {
     mox_status (*acquire)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err);
     mox_status (*next)(struct mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel,
@@ -46,6 +60,8 @@ typedef struct mox_expert_source {
     bool (*wants)(struct mox_expert_source *s);
     void (*ahead)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n);
     mox_status (*all)(struct mox_expert_source *s, mox_expert *out, int64_t *n, const mox_cancel *cancel, mox_err *err);
+    mox_status (*divide)(struct mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, bool *there, mox_err *err);
+    mox_status (*compute)(struct mox_expert_source *s, const mox_cold_args *a, mox_err *err);
 } mox_expert_source;
 
 /* moe_acquire sorts the pairs by expert and acquires the experts; moe_ffn computes and
@@ -59,6 +75,7 @@ typedef struct mox_moe_ffn_args {
     int32_t layer;
     const float *x;     /* [n, dim] */
     const int32_t *ids; /* [n, k] */
+    const float *w;     /* [n, k], for a source that divides */
     const int32_t *guess; /* [n, guess_k]: for the source's ahead, about the layer that follows; NULL: none */
     int64_t guess_k;
     float *rows;        /* [n * k, dim] */
@@ -171,6 +188,7 @@ typedef struct mox_batch {
 typedef struct mox_dev_sizes {
     int64_t n_rows, n_spans, n_pages; /* pages: of a span */
     int64_t n_pairs, n_experts;       /* of layers whose experts come from a source; 0: there are none */
+    int64_t dim;                      /* of rows for a source that divides; 0: it does not */
 } mox_dev_sizes;
 
 /* Copies from the host that run beside operations, in their own order.  What bring copies is there for

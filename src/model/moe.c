@@ -26,12 +26,12 @@ static mox_status route(mox_run *r, const mox_moe *e, const float *x, float *log
 
 /* The routed experts: rows [n * k, D] of the pairs. */
 static mox_moe_ffn_args expert_args(mox_run *r, const mox_moe *e, int32_t layer, int64_t dim, const float *x, const int32_t *ids,
-                                    float *rows)
+                                    const float *weights, float *rows)
 {
     mox_arena *a = r->arena;
     const int64_t pairs = r->n * e->k, E = e->n_experts;
     return (mox_moe_ffn_args){
-        .source = r->experts, .layer = layer, .x = x, .ids = ids, .rows = rows, .n = r->n, .k = e->k, .n_experts = E,
+        .source = r->experts, .layer = layer, .x = x, .ids = ids, .w = weights, .rows = rows, .n = r->n, .k = e->k, .n_experts = E,
         .dim = dim, .width = e->width, .cancel = r->cancel,
         .bucket_offsets = MOX_TAKE(a, int64_t, E + 1), .batch_offsets = MOX_TAKE(a, int64_t, E + 1),
         .bucket_pairs = MOX_TAKE(a, int32_t, pairs), .batch_pairs = MOX_TAKE(a, int32_t, pairs),
@@ -89,7 +89,7 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     float *logits = MOX_TAKE(r->arena, float, n * e->n_experts); /* [n, E] */
     float *shared, *gate;
     MOX_TRY(route(r, e, x, logits, ids, weights));
-    mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, rows);
+    mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, weights, rows);
     MOX_TRY(d->ops.moe_acquire(d, &args, r->err));
     mox_status status = guess_next(r, e, layer, h, &args); /* while experts come, and so is what follows */
     if (status == MOX_OK) status = run_shared(r, e, dim, x, &shared, &gate);

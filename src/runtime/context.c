@@ -248,6 +248,7 @@ void mox_context_destroy(mox_context **context)
     mox_context *c = *context;
     if (!c) return;
     mox_expert_tier_deinit(&c->tier);
+    mox_expert_host_deinit(&c->host);
     mox_expert_store_deinit(&c->experts);
     mox_context_close_devices(c);
     mox_free(c->caches);

@@ -86,6 +86,7 @@ struct mox_context {
     int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
     mox_expert_store experts;
+    mox_expert_host host; /* computes what the device lacks; zeroed: there is none */
     mox_expert_tier tier; /* above the store, when experts come and go on the device */
     mox_context_load load;
     float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */

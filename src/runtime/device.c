@@ -224,6 +224,9 @@ mox_status mox_context_open_devices(mox_context *c, const mox_context_opts *o, m
 {
     wanted w;
     MOX_TRY(read_device(o->device, &w, err));
+    if (o->cpu_experts && o->device_bytes == 0)
+        return mox_fail(err, MOX_E_ARG, "cpu_experts: the cpu computes what a device lacks only with a budget of that device's memory "
+                                        "(device_bytes)");
     if (w.kind == IS_CPU) {
         if (o->device_bytes > 0)
             return mox_fail(err, MOX_E_ARG, "device_bytes are for a device with memory of its own, which the cpu is not");

@@ -234,7 +234,8 @@ static mox_status fill_section(mox_context *c, mox_section *p, const mox_context
     const mox_model *m = c->model;
     mox_dev *d = p->dev;
     const bool come = n_slots >= 0;
-    const mox_dev_sizes most = batch_sizes(c, come);
+    mox_dev_sizes most = batch_sizes(c, come);
+    if (come && o->cpu_experts) most.dim = m->dims.dim;
     MOX_TRY(d->memory.alloc(d, (int64_t)c->step_bytes, &p->activations, err));
     mox_arena_init_at(&p->arena, p->activations, c->step_bytes);
     MOX_TRY(d->apart->reserve(d, &most, err));
@@ -245,7 +246,8 @@ static mox_status fill_section(mox_context *c, mox_section *p, const mox_context
         c->load.upload_s += mox_clock_now() - begun;
         c->load.upload_bytes += p->weight_bytes;
     }
-    if (come) MOX_TRY(mox_expert_tier_init(&c->tier, m, d, &p->residency, &c->experts, n_slots, o, err));
+    if (come && o->cpu_experts) MOX_TRY(mox_expert_host_init(&c->host, m, o, c->precision, err));
+    if (come) MOX_TRY(mox_expert_tier_init(&c->tier, m, d, &p->residency, &c->experts, o->cpu_experts ? &c->host : NULL, n_slots, o, err));
     MOX_TRY(place_experts(c, p, err));
     return d->memory.sync(d, err);
 }

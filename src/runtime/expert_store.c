@@ -88,6 +88,8 @@ int64_t mox_expert_store_ready(mox_expert_store *s)
     return s->stream ? mox_expert_stream_ready(s->stream) : s->n_ids - s->n_given;
 }
 
+bool mox_expert_store_has(const mox_expert_store *s, int64_t key) { return !s->stream || mox_expert_stream_has(s->stream, key); }
+
 void mox_expert_store_adapt(mox_expert_store *s)
 {
     if (!s->stream || s->pinned) return;

@@ -30,6 +30,8 @@ typedef struct mox_expert_store {
 mox_status mox_expert_store_init(mox_expert_store *s, const mox_model *model, const mox_context_opts *opts, mox_err *err);
 /* Between acquire and release: how many experts next would hand over without waiting. */
 int64_t mox_expert_store_ready(mox_expert_store *s);
+/* Whether it has an expert, or will have it without being asked. */
+bool mox_expert_store_has(const mox_expert_store *s, int64_t key);
 /* Between batches: looks at times whether memory is short. */
 void mox_expert_store_adapt(mox_expert_store *s);
 void mox_expert_store_deinit(mox_expert_store *s); /* zeroed storage is fine */

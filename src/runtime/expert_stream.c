@@ -524,6 +524,7 @@ void *mox_expert_stream_memory(const mox_expert_stream *s, int64_t *bytes)
     return s->first_slot;
 }
 
+bool mox_expert_stream_has(const mox_expert_stream *s, int64_t key) { return mox_expert_cache_find(&s->cache, key) >= 0; }
 bool mox_expert_stream_has_all(const mox_expert_stream *s) { return s->cache.n_slots == count_experts(s->model); }
 
 void mox_expert_stream_release(mox_expert_stream *s)

@@ -53,6 +53,7 @@ void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t 
 int64_t mox_expert_stream_ready(mox_expert_stream *s);
 /* All slots; whether there is one for every expert, so that nobody ever gives way. */
 void *mox_expert_stream_memory(const mox_expert_stream *s, int64_t *bytes);
+bool mox_expert_stream_has(const mox_expert_stream *s, int64_t key); /* or it is on its way */
 bool mox_expert_stream_has_all(const mox_expert_stream *s);
 
 /* Between batches: as few or as many of the slots are in use, at least one; the memory of the

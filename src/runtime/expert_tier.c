@@ -6,11 +6,13 @@
 #include "runtime/expert_place.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 /* ALIGN: of slots and parts on a device.  KERNEL_ALIGN: what kernels ask for at most.  PULL: experts that are
- * copied before the first of them is computed. */
-enum { ALIGN = 256, KERNEL_ALIGN = 16, PULL = 32 };
+ * copied before the first of them is computed.  BRING_PART: of the experts that a layer lacks, a third is copied
+ * in the time that the host needs for the others, or sooner. */
+enum { ALIGN = 256, KERNEL_ALIGN = 16, PULL = 32, BRING_PART = 3 };
 
 /* ---- an expert in a slot ---- */
 
@@ -141,8 +143,8 @@ int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots)
 {
     const mox_expert_tier *t = NULL;
     return m->n_experts * (int64_t)(sizeof *t->slot_of + sizeof *t->hit + sizeof *t->come + sizeof *t->index_of + sizeof *t->missing +
-                                    sizeof *t->asked + sizeof *t->out + sizeof *t->batch) +
-           n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used) + count_keys(m) * (int64_t)sizeof *t->heat +
+                                    sizeof *t->asked + sizeof *t->there + sizeof *t->guess + sizeof *t->out + sizeof *t->batch) +
+           n_slots * (int64_t)(sizeof *t->busy + sizeof *t->used + sizeof *t->coming) + count_keys(m) * (int64_t)sizeof *t->heat +
            m->dims.n_layers * (int64_t)sizeof *t->whole +
            mox_expert_cache_bytes(count_keys(m), (int32_t)n_slots, &mox_policy_lru);
 }
@@ -156,14 +158,17 @@ static mox_status reserve(mox_expert_tier *t, int64_t n_slots, mox_err *err)
     t->index_of = mox_alloc_array(n, sizeof *t->index_of);
     t->missing = mox_alloc_array(n, sizeof *t->missing);
     t->asked = mox_alloc_array(n, sizeof *t->asked);
+    t->there = mox_alloc_array(n, sizeof *t->there);
+    t->guess = mox_alloc_array(n, sizeof *t->guess);
     t->out = mox_alloc_array(n, sizeof *t->out);
     t->batch = mox_alloc_array(n, sizeof *t->batch);
     t->busy = mox_alloc_array((size_t)n_slots, sizeof *t->busy);
     t->used = mox_alloc_array((size_t)n_slots, sizeof *t->used);
+    t->coming = mox_alloc_array((size_t)n_slots, sizeof *t->coming);
     t->heat = mox_alloc_array(keys, sizeof *t->heat);
     t->whole = mox_alloc_array((size_t)t->model->dims.n_layers, sizeof *t->whole);
-    if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->out || !t->batch || !t->busy || !t->used ||
-        !t->heat || !t->whole)
+    if (!t->slot_of || !t->hit || !t->come || !t->index_of || !t->missing || !t->asked || !t->there || !t->guess || !t->out || !t->batch || !t->busy || !t->used ||
+        !t->coming || !t->heat || !t->whole)
         return mox_fail_memory(err, (size_t)mox_expert_tier_bytes(t->model, n_slots), "experts on a device");
     return mox_expert_cache_init(&t->cache, (int64_t)keys, (int32_t)n_slots, &mox_policy_lru, err);
 }
@@ -212,13 +217,18 @@ static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const i
 static mox_status tier_next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel, mox_err *err);
 static mox_status tier_all(mox_expert_source *source, mox_expert *out, int64_t *n, const mox_cancel *cancel, mox_err *err);
 static void tier_release(mox_expert_source *source);
+static bool tier_wants(mox_expert_source *source);
+static void tier_ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n);
+static void serve_host(mox_expert_tier *t);
 
 mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev *dev, const mox_residency *residency,
-                                mox_expert_store *below, int64_t n_slots, const mox_context_opts *opts, mox_err *err)
+                                mox_expert_store *below, mox_expert_host *host, int64_t n_slots, const mox_context_opts *opts, mox_err *err)
 {
     void *memory;
-    *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release}, .model = m,
-                           .dev = dev, .residency = residency, .below = below, .slot_bytes = mox_expert_tier_slot_bytes(m)};
+    *t = (mox_expert_tier){.source = {.acquire = tier_acquire, .next = tier_next, .all = tier_all, .release = tier_release, .wants = tier_wants,
+                                      .ahead = tier_ahead}, .model = m,
+                           .dev = dev, .residency = residency, .below = below, .host = host, .slot_bytes = mox_expert_tier_slot_bytes(m)};
+    if (host) serve_host(t);
     t->stays = !below->stream || mox_expert_stream_has_all(below->stream);
     MOX_TRY(reserve(t, n_slots, err));
     if (dev->memory.alloc(dev, n_slots * t->slot_bytes, &memory, NULL) != MOX_OK)
@@ -226,7 +236,9 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
                         "than it has", m->config.path, (long long)n_slots, (double)(n_slots * t->slot_bytes) / 1e9, dev->name);
     t->memory = memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) t->whole[i] = below->stream && can_be_whole(m, i);
-    return pin(t, opts, err);
+    MOX_TRY(pin(t, opts, err));
+    t->prefetch = t->stays && t->n_pinned > 0 && !opts->no_prefetch;
+    return MOX_OK;
 }
 
 void mox_expert_tier_deinit(mox_expert_tier *t)
@@ -242,10 +254,13 @@ void mox_expert_tier_deinit(mox_expert_tier *t)
     mox_free(t->index_of);
     mox_free(t->missing);
     mox_free(t->asked);
+    mox_free(t->there);
+    mox_free(t->guess);
     mox_free(t->out);
     mox_free(t->batch);
     mox_free(t->busy);
     mox_free(t->used);
+    mox_free(t->coming);
     mox_free(t->heat);
     mox_free(t->whole);
     *t = (mox_expert_tier){0};
@@ -257,6 +272,10 @@ void mox_expert_tier_get_stats(const mox_expert_tier *t, mox_expert_stats *out)
     out->device_slot_bytes = t->slot_bytes;
     out->device_hits = t->cache.hits;
     out->device_misses = t->cache.misses;
+    out->device_cold = t->n_cold;
+    out->device_prefetched = t->n_prefetched;
+    out->guessed = t->foresight.guessed;
+    out->guessed_right = t->foresight.right;
     out->bytes_copied = t->bytes_copied;
     out->copy_wait_s = t->dev->apart->copies.waited_s(t->dev);
 }
@@ -310,11 +329,11 @@ static void copy_bytes(mox_expert_tier *t, uint8_t *to, const void *from, int64_
 }
 
 /* One copy where that can be: small ones take as long as some that are much larger. */
-static void copy(mox_expert_tier *t, uint8_t *slot, const mox_expert *e)
+static void copy(mox_expert_tier *t, int32_t layer, uint8_t *slot, const mox_expert *e)
 {
     const mox_mat *mats[] = {&e->gate, &e->up, &e->down};
     tier_place p;
-    place(&t->model->layers[t->layer].experts[e->id], t->whole[t->layer], &p);
+    place(&t->model->layers[layer].experts[e->id], t->whole[layer], &p);
     if (p.whole > 0) {
         copy_bytes(t, slot + p.shift, (const uint8_t *)e->gate.w - (p.parts[0].at - p.shift), p.whole);
         return;
@@ -334,7 +353,7 @@ static mox_status pull(mox_expert_tier *t, const mox_cancel *cancel, mox_err *er
     MOX_TRY(t->below->source.next(&t->below->source, t->batch, PULL, &n, cancel, err));
     for (int64_t k = 0; k < n; k++) {
         const int32_t i = t->index_of[t->batch[k].id];
-        copy(t, slot_at(t, t->slot_of[i]), &t->batch[k]);
+        copy(t, t->layer, slot_at(t, t->slot_of[i]), &t->batch[k]);
         t->come[i] = true;
         t->out[t->n_out++] = i;
     }
@@ -343,30 +362,54 @@ static mox_status pull(mox_expert_tier *t, const mox_cancel *cancel, mox_err *er
     return MOX_OK;
 }
 
-static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+static void count(mox_expert_tier *t, int64_t key)
 {
-    mox_expert_tier *t = (mox_expert_tier *)source;
+    t->heat[key] += t->heat[key] < UINT32_MAX;
+}
+
+/* How many of the guesses about the layer were right. */
+static void learn(mox_expert_tier *t, int32_t layer, const int32_t *ids, int64_t n)
+{
+    int64_t right = 0;
+    for (int64_t i = 0; i < t->n_guess && layer == t->guess_layer; i++) {
+        int64_t k = 0;
+        while (k < n && ids[k] != t->guess[i]) k++;
+        right += k < n;
+    }
+    if (layer == t->guess_layer) mox_foresight_learn(&t->foresight, t->n_guess, right);
+    t->n_guess = 0;
+}
+
+static mox_status begin_batch(mox_expert_tier *t, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
     t->running = true;
     t->layer = layer;
     t->ids = ids;
     t->n = n;
     t->n_missing = t->n_begun = t->n_asked = t->n_pulled = t->n_out = t->n_given = 0;
-    t->hits_given = t->hits_back = t->copying = false;
+    t->hits_given = t->hits_back = t->hits_come = t->copying = false;
     memset(t->busy, 0, (size_t)t->cache.n_slots * sizeof *t->busy);
     memset(t->used, 0, (size_t)t->cache.n_slots * sizeof *t->used);
     mox_expert_cache_begin(&t->cache, layer * t->model->n_experts, ids, n, t->slot_of, t->hit);
     for (int32_t i = 0; i < n; i++) {
-        uint32_t *heat = &t->heat[key_of(t, i)];
-        *heat += *heat < UINT32_MAX;
+        count(t, key_of(t, i));
         t->index_of[ids[i]] = i;
         t->come[i] = t->hit[i];
+        t->hits_come = t->hits_come || (t->hit[i] && t->coming[t->slot_of[i]]);
         if (t->hit[i]) t->busy[t->slot_of[i]] = true;
         else t->missing[t->n_missing++] = i;
     }
     mox_status status = ask(t, err);
     if (status == MOX_OK && t->asking && mox_expert_store_ready(t->below) > 0) status = pull(t, NULL, err);
-    if (status != MOX_OK) tier_release(source);
+    if (status != MOX_OK) tier_release(&t->source);
     return status;
+}
+
+static mox_status tier_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    learn(t, layer, ids, n);
+    return begin_batch(t, layer, ids, n, err);
 }
 
 static void give(const mox_expert_tier *t, int32_t i, mox_expert *out)
@@ -375,9 +418,14 @@ static void give(const mox_expert_tier *t, int32_t i, mox_expert *out)
 }
 
 /* Those that were there come first, while others are copied. */
-static int64_t give_hits(const mox_expert_tier *t, mox_expert *out)
+static int64_t give_hits(mox_expert_tier *t, mox_expert *out)
 {
     int64_t n = 0;
+    if (t->hits_come) {
+        t->dev->apart->copies.use_brought(t->dev);
+        memset(t->coming, 0, (size_t)t->cache.n_slots * sizeof *t->coming);
+        t->hits_come = false;
+    }
     for (int32_t i = 0; i < t->n; i++)
         if (t->hit[i]) give(t, i, &out[n++]);
     return n;
@@ -464,4 +512,155 @@ static void tier_release(mox_expert_source *source)
         if (!t->come[i] && mox_expert_cache_find(&t->cache, key_of(t, i)) >= 0) mox_expert_cache_drop(&t->cache, key_of(t, i));
     }
     t->ids = NULL;
+}
+
+/* ---- ahead of a layer ---- */
+
+static bool tier_wants(mox_expert_source *source)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    return t->prefetch && mox_foresight_wants(&t->foresight);
+}
+
+/* Copies the guesses, which have slots, from memory of the store, which has them for good. */
+static void copy_guesses(mox_expert_tier *t, int32_t layer, int64_t n)
+{
+    mox_expert_source *below = &t->below->source;
+    int64_t n_copied = 0, part = 1;
+    if (n == 0 || below->acquire(below, layer, t->guess, n, NULL) != MOX_OK) n = 0;
+    while (n_copied < n && part > 0 && below->next(below, t->batch, PULL, &part, NULL, NULL) == MOX_OK) {
+        for (int64_t i = 0; i < part; i++) {
+            const int32_t slot = mox_expert_cache_find(&t->cache, layer * t->model->n_experts + t->batch[i].id);
+            copy(t, layer, slot_at(t, slot), &t->batch[i]);
+            t->coming[slot] = true;
+        }
+        n_copied += part;
+    }
+    if (n > 0) below->release(below);
+    t->n_prefetched += n_copied;
+    for (int64_t i = 0; i < n && n_copied < n; i++) { /* a read failed; whoever asks for it will be told */
+        const int64_t key = layer * t->model->n_experts + t->guess[i];
+        if (!t->coming[mox_expert_cache_find(&t->cache, key)]) mox_expert_cache_drop(&t->cache, key);
+    }
+}
+
+static void tier_ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    const int64_t first = layer * t->model->n_experts;
+    int64_t n_taken = 0;
+    t->guess_layer = layer;
+    t->n_guess = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool known = mox_expert_cache_find(&t->cache, first + ids[i]) >= 0 || !mox_expert_store_has(t->below, first + ids[i]);
+        for (int64_t k = 0; k < t->n_guess && !known; k++) known = t->guess[k] == ids[i];
+        if (!known) t->guess[t->n_guess++] = ids[i];
+    }
+    while (t->foresight.reads && n_taken < t->n_guess) {
+        const int32_t slot = mox_expert_cache_take(&t->cache, first + t->guess[n_taken]);
+        if (slot < 0) break;
+        t->coming[slot] = false; /* what was on its way there is of no use any more */
+        n_taken++;
+    }
+    copy_guesses(t, layer, n_taken);
+}
+
+/* ---- what the host computes ---- */
+
+static bool hotter(const mox_expert_tier *t, int64_t first, int32_t a, int32_t b)
+{
+    return t->heat[first + a] != t->heat[first + b] ? t->heat[first + a] > t->heat[first + b] : a < b;
+}
+
+/* Marks n of the missing ids, those that were asked for most often, as if they were there. */
+static void choose_brought(const mox_expert_tier *t, int64_t first, const int32_t *ids, int64_t n_ids, int64_t n, bool *there)
+{
+    for (; n > 0; n--) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < n_ids; i++)
+            if (!there[i] && (best < 0 || hotter(t, first, ids[i], ids[best]))) best = i;
+        there[best] = true;
+    }
+}
+
+static mox_status tier_divide(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, bool *there, mox_err *err)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    const int64_t first = layer * t->model->n_experts;
+    int64_t n_missing = 0, n_there = 0;
+    for (int64_t i = 0; i < n; i++) {
+        there[i] = mox_expert_cache_find(&t->cache, first + ids[i]) >= 0;
+        n_missing += !there[i];
+    }
+    t->n_brought = t->stays && t->n_pinned > 0 ? n_missing / BRING_PART : 0;
+    choose_brought(t, first, ids, n, t->n_brought, there);
+    for (int64_t i = 0; i < n; i++) {
+        if (there[i]) t->there[n_there++] = ids[i];
+        else count(t, first + ids[i]);
+    }
+    t->n_cold += n - n_there;
+    learn(t, layer, ids, n);
+    return begin_batch(t, layer, t->there, n_there, err);
+}
+
+/* Chooses what the device learns where nothing was brought.  Hits of the layer keep their slots, and no other is
+ * in use. */
+static void choose_learnt(mox_expert_tier *t, const mox_cold_args *a)
+{
+    const int64_t first = a->layer * t->model->n_experts;
+    t->learnt = t->learnt_slot = -1;
+    for (int64_t p = 0; p < a->n * a->k; p++) {
+        const int32_t id = a->ids[p];
+        if (id >= 0 && (t->learnt < 0 || hotter(t, first, id, t->learnt))) t->learnt = id;
+    }
+    if (t->learnt >= 0 && t->n_brought == 0) t->learnt_slot = mox_expert_cache_take(&t->cache, first + t->learnt);
+}
+
+static mox_status tier_compute(mox_expert_source *source, const mox_cold_args *a, mox_err *err)
+{
+    mox_expert_tier *t = (mox_expert_tier *)source;
+    choose_learnt(t, a);
+    const mox_status status = mox_expert_host_compute(t->host, &t->missing_source, a, err);
+    if (t->learnt_slot >= 0) mox_expert_cache_drop(&t->cache, a->layer * t->model->n_experts + t->learnt); /* it never came */
+    return status;
+}
+
+static mox_expert_tier *tier_of(mox_expert_source *missing)
+{
+    return (mox_expert_tier *)(void *)((uint8_t *)missing - offsetof(mox_expert_tier, missing_source));
+}
+
+static mox_status missing_acquire(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
+    mox_expert_source *below = &tier_of(source)->below->source;
+    return below->acquire(below, layer, ids, n, err);
+}
+
+static mox_status missing_next(mox_expert_source *source, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel, mox_err *err)
+{
+    mox_expert_tier *t = tier_of(source);
+    MOX_TRY(finish_copies(t, err));
+    MOX_TRY(t->below->source.next(&t->below->source, out, max, n, cancel, err));
+    for (int64_t i = 0; i < *n && t->learnt_slot >= 0; i++) {
+        if (out[i].id != t->learnt) continue;
+        copy(t, t->layer, slot_at(t, t->learnt_slot), &out[i]);
+        t->copying = true;
+        t->coming[t->learnt_slot] = t->n_pinned > 0;
+        t->learnt_slot = -1;
+    }
+    return MOX_OK;
+}
+
+static void missing_release(mox_expert_source *source)
+{
+    mox_expert_tier *t = tier_of(source);
+    (void)finish_copies(t, NULL); /* what is wrong with the device is told at the end of the step */
+    t->below->source.release(&t->below->source);
+}
+
+static void serve_host(mox_expert_tier *t)
+{
+    t->source.divide = tier_divide;
+    t->source.compute = tier_compute;
+    t->missing_source = (mox_expert_source){.acquire = missing_acquire, .next = missing_next, .release = missing_release};
 }

@@ -7,7 +7,15 @@
  * before it has been computed (the device had to say which they are), so a slot that the layer itself has
  * not used can be written at once.
  *
- * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store.
+ * With a host (expert_host.h) what a batch of a few tokens lacks is computed by the processor where it is, but
+ * for a third: those that were asked for most often are copied meanwhile, so that the device learns.  When
+ * there are less than three, or copies cannot run beside the processor, one of them is still copied, for later
+ * batches.  Which these are depends on what was asked for and not on time, and so do the bytes that come out.
+ *
+ * Where copies can run beside everything else, experts that the next layer will probably want are copied when those
+ * of this one are on their way, as long as that pays (foresight.h), if the host has them.
+ *
+ * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store, the host.
  * Threads: that of the step.
  * Memory:  everything is reserved by init.
  *
@@ -21,14 +29,18 @@
 #include "dev/dev.h"
 #include "model/model.h"
 #include "runtime/expert_cache.h"
+#include "runtime/expert_host.h"
 #include "runtime/expert_store.h"
+#include "runtime/foresight.h"
 
 typedef struct mox_expert_tier {
     mox_expert_source source; /* first: the tier is its source; zeroed: there is no tier */
+    mox_expert_source missing_source; /* of the host: the store, and a look at what it hands over */
     const mox_model *model;
     mox_dev *dev;
     const mox_residency *residency; /* of weights that stay on the device */
     mox_expert_store *below;
+    mox_expert_host *host; /* NULL: all that is missing is copied */
     mox_expert_cache cache;
     uint8_t *memory; /* of the device */
     int64_t slot_bytes;
@@ -53,8 +65,20 @@ typedef struct mox_expert_tier {
     bool *busy, *used; /* [n_slots]: what is in it is in use; was, in this batch */
     mox_expert *batch; /* [n_experts], of the store */
 
+    bool prefetch;
+    mox_foresight foresight;
+    int32_t guess_layer;
+    int32_t *guess; /* [n_experts]: of that layer, what would have to be copied */
+    int64_t n_guess, n_prefetched;
+
+    int32_t *there;   /* [n_experts]: of a batch that the host has a part in, what the device has or gets */
+    int64_t n_brought; /* that it gets */
+    bool *coming;     /* [n_slots]: being copied for nobody yet */
+    bool hits_come;   /* to a slot of a hit of this batch */
+    int32_t learnt, learnt_slot; /* what the host computes now and is copied meanwhile, to which slot; -1: nothing */
+
     uint32_t *heat; /* [n_layers, n_experts]: times that a batch asked */
-    int64_t bytes_copied;
+    int64_t bytes_copied, n_cold; /* cold: computed by the host */
 } mox_expert_tier;
 
 /* Bytes of a slot on a device that any expert of the model fits in. */
@@ -64,9 +88,9 @@ int64_t mox_expert_tier_least(const mox_model *m);
 /* Memory of the host that init takes. */
 int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots);
 
-/* n_slots: at least one, at most all experts. */
+/* n_slots: at least one, at most all experts.  host may be NULL. */
 mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev *dev, const mox_residency *residency,
-                                mox_expert_store *below, int64_t n_slots, const mox_context_opts *opts, mox_err *err);
+                                mox_expert_store *below, mox_expert_host *host, int64_t n_slots, const mox_context_opts *opts, mox_err *err);
 void mox_expert_tier_deinit(mox_expert_tier *t); /* zeroed storage is fine; before the store and the device */
 
 /* The experts of a layer as they lie in the first slot; out [n_experts]. */

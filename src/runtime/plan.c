@@ -152,7 +152,7 @@ static mox_status add_slots(const planner *l, mox_plan *p)
 }
 
 /* What a context has on its device; experts come and go there, or stay. */
-static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, bool come)
+static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, bool come, bool cpu_experts)
 {
     mox_plan_device *d = &p->device;
     const int64_t budget = d->budget == INT64_MAX ? INT64_MAX : d->budget / l->n_contexts;
@@ -165,7 +165,9 @@ static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s,
     d->total = plus(d->total, mox_device_total(s, come ? n : -1));
     d->slot_bytes = come ? s->slot_bytes : 0;
     d->n_slots = d->n_slots > 0 ? mox_min_i64(d->n_slots, n) : n;
+    d->cpu_experts = come && cpu_experts;
     if (come) p->other_bytes = plus(p->other_bytes, mox_expert_tier_bytes(l->m, n));
+    if (d->cpu_experts) p->other_bytes = plus(p->other_bytes, mox_expert_host_bytes(l->m));
 }
 
 static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_batch)
@@ -183,7 +185,7 @@ static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_ba
         p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s.cache_bytes);
         p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s.step_bytes);
         p->other_bytes = plus(p->other_bytes, s.small_bytes);
-        if (l->apart) add_device(l, p, &s.device, how.come);
+        if (l->apart) add_device(l, p, &s.device, how.come, o.cpu_experts);
         if (i == 0) p->n_ctx = s.n_ctx;
     }
     if (how.experts == MOX_EXPERTS_RESIDENT) {

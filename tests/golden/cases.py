@@ -32,6 +32,7 @@ SHORT = 64                          # tokens; where time is short only prompts b
 REF_FLAGS = ("--isa", "ref", "--exact")
 MODELS = {"demo", "demo-qwen3", "demo-qwen3-moe", "demo-deepseek-v3"}
 FIXTURES = {"qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "deepseek_v3", "deepseek_v3_noqlora"}
+LARGER = {"demo-qwen3-moe", "demo-deepseek-v3", "qwen3_next", "qwen3_5_moe"}  # than the smallest --vram there is
 MODES = {"prefill": (), "step": ("--step",), "chunk 1": ("--chunk", 1), "chunk 7": ("--chunk", 7),
          "chunk 64": ("--chunk", 64)}
 
@@ -517,6 +518,16 @@ def check_spread(world, model, device):
     return f"the same bytes on {' and '.join(map(str, counts))} devices"
 
 
+def check_cold(world, model, prompts, device):
+    """Experts that have no room are computed by the processor, token by token, as exactly as by the device."""
+    flags = ("--device", device, "--ram", "1G", "-c", 128)
+    vram = f"{(world.engine.plan(model, *flags, '--vram', '1T')['device']['least_budget'] >> 10) + 1}K"
+    flags += ("--vram", vram, "--cpu-experts")
+    if not world.engine.plan(model, *flags)["device"]["cpu_experts"]:
+        raise Mismatch(f"with --vram {vram} all experts are on the device")
+    return check_default(world, model, prompts, (*flags, "--step"), KL_GPU)
+
+
 def device_cases(world, device):
     flags = ("--device", device)
     for model in world.fixtures:
@@ -529,6 +540,9 @@ def device_cases(world, device):
                        lambda m=fixture, p=prompts, f=MODES[mode]: check_golden(world, m, p, EXACT, ("--exact", *flags, *f)))
         yield Case(f"{device}/{fixture.name}/default",
                    lambda m=fixture, p=prompts: check_default(world, m, p, flags, KL_GPU))
+        if fixture.name in LARGER and device != "metal":  # whose memory is the host's
+            yield Case(f"{device}/{fixture.name}/cold",
+                       lambda m=fixture, p=prompts: check_cold(world, m, p, device))
     for model in world.models:
         prompts = prompts_of(model, SHORT)
         yield Case(f"{device}/{model.name}/prefill",
@@ -536,6 +550,9 @@ def device_cases(world, device):
         # rows that are long enough for a GPU's tiles, which the fixtures' are not
         yield Case(f"{device}/{model.name}/default",
                    lambda m=model, p=prompts: check_default(world, m, p, flags, KL_GPU))
+        if model.name in LARGER and device != "metal":
+            yield Case(f"{device}/{model.name}/cold",
+                       lambda m=model, p=prompts[:1]: check_cold(world, m, p, device))
     for kind, change in variants.MISTAKES:
         if kind in FIXTURES:
             name = f"{device}/planted/{kind}/{change.__name__.replace('_', ' ')}"

@@ -45,6 +45,9 @@ class Engine:
                         "-n", n, *flags, stdin=prompt)
         return json.loads(out)
 
+    def plan(self, model, *flags):
+        return json.loads(self.call("plan", "-m", model, "--json", "-q", *flags))
+
     def has_sanitizers(self):
         return b"undefined" in self.call("version")
 

@@ -5,6 +5,7 @@ Whatever fails is said in one line that names it with numbers, nothing of the GP
 answers before it ends."""
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -84,6 +85,17 @@ class Fails(unittest.TestCase):
             with self.subTest(fake=fake):
                 self.one_line(run(fake), 1, "Fake GPU 0", words)
         self.one_line(run("gpus=2 sync=12", "cuda:0,1"), 1, "Fake GPU")
+
+    def test_experts_that_come(self):
+        """With the processor's help and without; the GPU is lost in any layer's wait."""
+        words = ("run", "-m", DEMO, *WORDS, "--device", "cuda", "--ram", "1G", "--vram")
+        least = re.search(r"at least --vram (\S+)", moxie(*words, "1M").stderr).group(1)
+        for more in ((), ("--cpu-experts",)):
+            done = moxie(*words, least, *more)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            for n in range(6, 40, 5):
+                with self.subTest(more=more, sync=n):
+                    self.one_line(moxie(*words, least, *more, fake=f"sync={n}"), 1, "Fake GPU 0", "must be opened again")
 
     def test_as_few_as_needed(self):
         def evaluate(fake, device="cuda"):  # the larger the cache, the more is to be divided

@@ -87,6 +87,15 @@ class Memory(Case):
         with open(all_, "rb") as f, open(some, "rb") as g:
             self.assertEqual(f.read(), g.read())
         self.says(moxie("plan", "-m", model, "--vram", "1G"), 2, "--vram", "--device cuda")
+        cold = [*args, "--vram", least, "--cpu-experts"]
+        self.assertEqual((d["cpu_experts"], self.plan(*cold)["device"]["cpu_experts"]), (False, True))
+        self.assertIn("the cpu computes missing ones", self.good(moxie("plan", *cold)).decode())
+        r = moxie("run", *cold, "--raw", "-p", "a", "-n", "2", "--temp", "0", "--json", "-q")
+        experts = json.loads(self.good(r))["experts"]
+        self.assertGreater(experts["device_cold"], 0)
+        self.assertLess(experts["device_misses"], experts["device_cold"])
+        for device in ("cpu", "emu", "metal"):
+            self.says(moxie("plan", "-m", model, "--device", device, "--cpu-experts"), 2, "--cpu-experts", "--vram")
         o = json.loads(self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--device", "cuda", "--vram", "6G", "--ram", "20G", "--json")))
         self.assertEqual((o["experts"], o["n_slots"]), ("stream", o["n_experts"]))
         self.assertLess(o["device"]["n_slots"], o["n_experts"])

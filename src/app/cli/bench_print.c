@@ -34,7 +34,7 @@ static double stream_percent(const bench_row *r)
 }
 
 /* The numbers of a row, for CSV and JSON alike. */
-enum { N_NUMBERS = 33 };
+enum { N_NUMBERS = 34 };
 typedef struct number {
     const char *name;
     double value;
@@ -72,6 +72,7 @@ static void numbers_of(const bench_row *r, number out[N_NUMBERS])
         {"expert_slots_away", (double)r->experts.n_slots_away},
         {"device_slots", (double)r->experts.n_device_slots},
         {"device_hit_percent", mox_cli_device_hit_percent(&r->experts)},
+        {"device_cold_percent", mox_cli_device_cold_percent(&r->experts)},
         {"copied_bytes_per_token", copied_bytes(r)},
         {"copied_gbytes_per_s", copy_rate(r) / 1e9},
         {"copy_wait_ms_per_token", copy_wait_ms(r)},

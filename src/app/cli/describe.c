@@ -80,6 +80,8 @@ static const struct {
     {"guessed_right", offsetof(mox_expert_stats, guessed_right)},
     {"device_hits", offsetof(mox_expert_stats, device_hits)},
     {"device_misses", offsetof(mox_expert_stats, device_misses)},
+    {"device_prefetched", offsetof(mox_expert_stats, device_prefetched)},
+    {"device_cold", offsetof(mox_expert_stats, device_cold)},
     {"bytes_copied", offsetof(mox_expert_stats, bytes_copied)},
 };
 enum { N_COUNTS = sizeof counts / sizeof *counts };
@@ -123,16 +125,18 @@ static double percent(int64_t hits, int64_t misses)
 }
 
 double mox_cli_hit_percent(const mox_expert_stats *s) { return percent(s->hits, s->misses); }
-double mox_cli_device_hit_percent(const mox_expert_stats *s) { return percent(s->device_hits, s->device_misses); }
+double mox_cli_device_hit_percent(const mox_expert_stats *s) { return percent(s->device_hits, s->device_misses + s->device_cold); }
+double mox_cli_device_cold_percent(const mox_expert_stats *s) { return percent(s->device_cold, s->device_hits + s->device_misses); }
 
 /* What experts that come and go on a device took. */
 static void describe_device(const mox_expert_stats *s, double n, char out[MOX_CLI_DESCRIPTION])
 {
-    char copied[MOX_CLI_AMOUNT];
+    char copied[MOX_CLI_AMOUNT], cold[MOX_CLI_AMOUNT] = "";
     out[0] = '\0';
     if (s->n_device_slots == 0) return;
-    (void)snprintf(out, MOX_CLI_DESCRIPTION, " | on the GPU hit %.0f%% copied %s (%.1f MB/tok, wait %.1f ms/tok) slots %lld",
-                   mox_cli_device_hit_percent(s), mox_cli_describe_bytes(s->bytes_copied, copied), (double)s->bytes_copied / n / 1e6,
+    if (s->device_cold > 0) (void)snprintf(cold, sizeof cold, "cpu %.0f%% ", mox_cli_device_cold_percent(s));
+    (void)snprintf(out, MOX_CLI_DESCRIPTION, " | on the GPU hit %.0f%% %scopied %s (%.1f MB/tok, wait %.1f ms/tok) slots %lld",
+                   mox_cli_device_hit_percent(s), cold, mox_cli_describe_bytes(s->bytes_copied, copied), (double)s->bytes_copied / n / 1e6,
                    s->copy_wait_s / n * 1e3, (long long)s->n_device_slots);
 }
 

@@ -23,6 +23,7 @@ void mox_cli_put_weights_json(const mox_model *m);
 mox_expert_stats mox_cli_experts_since(const mox_expert_stats *now, const mox_expert_stats *before);
 double mox_cli_hit_percent(const mox_expert_stats *s);
 double mox_cli_device_hit_percent(const mox_expert_stats *s);
+double mox_cli_device_cold_percent(const mox_expert_stats *s); /* of those the processor computed */
 /* Adds to a sum what became of them later. */
 void mox_cli_experts_add(mox_expert_stats *sum, const mox_expert_stats *s);
 /* " | experts hit 81% read 4.1 GB (32.0 MB/tok, wait 12.0 ms/tok) slots 96 memory 1.2 GB", or "slots 72 of 96" when some

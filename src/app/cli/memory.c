@@ -50,6 +50,10 @@ bool mox_cli_memory_check(const mox_cli_options *o, const mox_plan_opts *p)
         mox_cli_say("--vram is the memory of one GPU, and does not go with --device %s", device);
         return false;
     }
+    if (o->v[OPT_CPU_EXPERTS].on && p->vram_bytes == 0) {
+        mox_cli_say("--cpu-experts is for experts that do not fit the memory of a GPU, and goes with --vram");
+        return false;
+    }
     const bool stream = p->experts == MOX_EXPERTS_STREAM || p->n_slots > 0;
     if (p->n_slots > 0 && p->experts != MOX_EXPERTS_STREAM && p->experts != MOX_EXPERTS_AUTO) {
         mox_cli_say("--expert-slots goes with --experts stream, not %s", o->v[OPT_EXPERTS].text);

@@ -98,7 +98,8 @@ const mox_cli_command mox_cli_commands[] = {
              "use; GB memory, what the process has for itself at the end of the test.\n"
              "With --vram, when experts come and go on the GPU: GPU, the experts that were there, in percent; copy MB/tok and GB/s, "
              "what was copied there; wait, milliseconds per token in which the GPU had nothing to compute until a copy ended; its "
-             "slots.  What is said about reading is then about the experts that were not there.\n"
+             "slots.  What is said about reading is then about the experts that were not there.  With --cpu-experts those "
+             "are computed by the processor, and the copies are for later tokens.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second.  Behind wait it is read and dense together in percent of the time taken.  With --experts "
              "stream memory and arithmetic are probed once, at the beginning."},
@@ -276,6 +277,9 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_VRAM] = {"vram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
                   .help = "memory that the program may take of a GPU, its driver included, such as 6G; experts that do not fit come and "
                           "go (default: all of it, for all weights)"},
+    [OPT_CPU_EXPERTS] = {"cpu-experts", 0, KIND_SWITCH, .commands = SETTINGS,
+                         .help = "with --vram: while tokens are generated, the processor computes experts that are not on the GPU, instead "
+                                 "of copying them there (gives slightly other numbers)"},
     [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
                   .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
                           "model unknown)"},
@@ -290,7 +294,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
                      .help = "threads that read from disk, with --experts stream (default: what a short measurement of the disk, "
                              "made once, finds best, which may be io_uring)"},
     [OPT_PREFETCH] = {"prefetch", 0, KIND_CHOICE, "auto|off", .fallback = "auto", .commands = SETTINGS,
-                      .help = "read experts before their layer comes, while that pays, with --experts stream"},
+                      .help = "read experts before their layer comes, or copy them to the GPU, while that pays, with --experts stream or "
+                              "--vram"},
     [OPT_TRACE] = {"trace", 0, KIND_TEXT, "FILE", .commands = COMPUTES | BENCH, .means = MEANS_FILE,
                    .help = "write down which experts were asked for, for `moxie replay`"},
     [OPT_POLICY] = {"policy", 0, KIND_CHOICE, "all|lfu|lru|2q|belady", .fallback = "all", .commands = REPLAY,

@@ -68,6 +68,7 @@ typedef enum option_id {
     OPT_NAMES,
     OPT_RAM,
     OPT_VRAM,
+    OPT_CPU_EXPERTS,
     OPT_DISK,
     OPT_EXPERTS,
     OPT_EXPERT_SLOTS,

@@ -144,7 +144,8 @@ static void print_device(const mox_plan *p, const char *name)
 {
     const mox_plan_device *d = &p->device;
     char text[96] = "";
-    mox_cli_putf("\non device %s: experts %s\n", name, d->n_slots > 0 ? "come and go" : "stay");
+    mox_cli_putf("\non device %s: experts %s\n", name,
+                 d->n_slots == 0 ? "stay" : d->cpu_experts ? "come and go, the cpu computes missing ones" : "come and go");
     line("weights", d->weights_bytes, d->n_slots > 0 ? "without routed experts" : "");
     if (d->n_slots > 0) {
         (void)snprintf(text, sizeof text, "%lld of %lld experts, slots of %.2f MiB", (long long)d->n_slots, (long long)p->n_experts,
@@ -220,7 +221,7 @@ static void print_device_json(const mox_plan_device *d)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
     json_limit("budget", d->budget);
-    mox_cli_putf("}");
+    mox_cli_putf(", \"cpu_experts\": %s}", d->cpu_experts ? "true" : "false");
 }
 
 static void print_json(const planning *g)

@@ -112,6 +112,7 @@ static void put_scheduler(mox_put *p, mox_server *s)
                 "time in which nothing could be computed until a read ended", t.experts.wait_s);
     put_counter(p, "expert_device_hits_total", "experts that were on the GPU when they were asked for", (double)t.experts.device_hits);
     put_counter(p, "expert_device_misses_total", "experts that had to be copied there", (double)t.experts.device_misses);
+    put_counter(p, "expert_device_cold_total", "experts that were not there, and that the cpu computed", (double)t.experts.device_cold);
     put_counter(p, "expert_device_bytes_copied_total", "bytes of experts copied there", (double)t.experts.bytes_copied);
     put_counter(p, "expert_device_wait_seconds_total", "time in which the GPU had nothing to compute until a copy ended",
                 t.experts.copy_wait_s);

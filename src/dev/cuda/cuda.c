@@ -217,6 +217,24 @@ static mox_status download(mox_gpu_backend *b, void *to, const void *from, int64
     return tell(c, err);
 }
 
+static mox_status fetch(mox_gpu_backend *b, const mox_fetch *pieces, int64_t n, mox_err *err)
+{
+    mox_cuda *c = (mox_cuda *)b;
+    size_t bytes = 0, at = 0;
+    for (int64_t i = 0; i < n; i++) bytes += (size_t)pieces[i].bytes;
+    mox_cuda_enter(c);
+    mox_cuda_flush(c);
+    unsigned char *pinned = room(c, bytes);
+    for (int64_t i = 0; i < n && mox_cuda_fine(c); at += (size_t)pieces[i++].bytes)
+        (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuMemcpyDtoHAsync)(pinned + at, address(pieces[i].from), (size_t)pieces[i].bytes,
+                                                                      c->stream), "a download");
+    wait(c);
+    at = 0;
+    for (int64_t i = 0; i < n && mox_cuda_fine(c); at += (size_t)pieces[i++].bytes) memcpy(pieces[i].to, pinned + at, (size_t)pieces[i].bytes);
+    mox_cuda_leave(c);
+    return tell(c, err);
+}
+
 /* ---- opening ---- */
 
 static void close_device(mox_gpu_backend *b)
@@ -328,7 +346,7 @@ static mox_status open_device(mox_gpu_backend **out, int number, mox_err *err)
                                    .upload = upload, .upload_all = mox_cuda_upload_all, .copy = copy,
                                    .copy_from = copy_from, .zero = zero, .launch = mox_cuda_launch_kernel,
                                    .begin_step = mox_cuda_begin_step, .end_step = mox_cuda_end_step, .sync = sync,
-                                   .download = download, .close = close_device};
+                                   .download = download, .fetch = fetch, .close = close_device};
     const mox_status status = start(c, number, err);
     if (status == MOX_OK) *out = &c->backend;
     else close_device(&c->backend);

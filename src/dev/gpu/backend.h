@@ -17,7 +17,7 @@
 #include "dev/gpu/params.h"
 #include "dev/upload.h"
 
-enum { MOX_GPU_ALIGN = 256 };
+enum { MOX_GPU_ALIGN = 256, MOX_GPU_FETCH_BYTES = 1 << 20 };
 
 typedef struct mox_gpu_backend mox_gpu_backend;
 
@@ -70,6 +70,8 @@ struct mox_gpu_backend {
     mox_status (*sync)(mox_gpu_backend *b, mox_err *err);
     /* Waits likewise; `to` is defined only on MOX_OK. */
     mox_status (*download)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes, mox_err *err);
+    /* Some downloads of at most MOX_GPU_FETCH_BYTES in all, with one wait.  NULL: one after the other is as good. */
+    mox_status (*fetch)(mox_gpu_backend *b, const mox_fetch *pieces, int64_t n, mox_err *err);
 
     void (*close)(mox_gpu_backend *b); /* frees b; what was allocated goes with it */
 };

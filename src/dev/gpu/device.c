@@ -77,6 +77,19 @@ static mox_status gpu_download(mox_dev *d, void *to, const void *from, int64_t b
     leave(d);
     return status;
 }
+mox_status mox_gpu_fetch(mox_dev *d, const mox_fetch *pieces, int64_t n, mox_err *err)
+{
+    int64_t bytes = 0;
+    mox_status status = MOX_OK;
+    for (int64_t i = 0; i < n; i++) bytes += pieces[i].bytes;
+    mox_gpu_backend *b = enter(d);
+    const bool at_once = b->fetch && bytes <= MOX_GPU_FETCH_BYTES;
+    if (at_once) status = b->fetch(b, pieces, n, err);
+    for (int64_t i = 0; i < n && !at_once && status == MOX_OK; i++)
+        status = b->download(b, pieces[i].to, pieces[i].from, pieces[i].bytes, err);
+    leave(d);
+    return status;
+}
 static mox_status gpu_sync(mox_dev *d, mox_err *err)
 {
     mox_gpu_backend *b = enter(d);
@@ -342,13 +355,14 @@ static mox_status gpu_reserve(mox_dev *d, const mox_dev_sizes *most, mox_err *er
     if (most->n_pairs == 0) return MOX_OK;
     g->ids = mox_alloc_array((size_t)most->n_pairs, sizeof *g->ids);
     g->masked = mox_alloc_array((size_t)most->n_pairs, sizeof *g->masked);
+    g->guess = mox_alloc_array((size_t)most->n_pairs, sizeof *g->guess);
     g->wanted = mox_alloc_array((size_t)most->n_experts, sizeof *g->wanted);
     g->called = mox_alloc_array((size_t)most->n_experts, sizeof *g->called);
     g->marked = mox_alloc_array((size_t)most->n_experts, sizeof *g->marked);
     g->batch = mox_alloc_array((size_t)most->n_experts, sizeof *g->batch);
-    if (!g->ids || !g->masked || !g->wanted || !g->called || !g->marked || !g->batch)
-        return mox_fail_memory(err, (size_t)most->n_pairs * 2 * sizeof *g->ids, "the routing of a batch");
-    return MOX_OK;
+    if (!g->ids || !g->masked || !g->guess || !g->wanted || !g->called || !g->marked || !g->batch)
+        return mox_fail_memory(err, (size_t)most->n_pairs * 3 * sizeof *g->ids, "the routing of a batch");
+    return mox_gpu_cold_reserve(g, err);
 }
 
 /* ---- batches ---- */
@@ -425,10 +439,12 @@ static void gpu_close(mox_dev *d)
     mox_free(g->staging);
     mox_free(g->ids);
     mox_free(g->masked);
+    mox_free(g->guess);
     mox_free(g->wanted);
     mox_free(g->called);
     mox_free(g->marked);
     mox_free(g->batch);
+    mox_gpu_cold_free(g);
     mox_free(g->layers);
     g->backend->close(g->backend);
     (void)pthread_mutex_destroy(&g->lock);

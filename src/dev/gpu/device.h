@@ -73,10 +73,19 @@ typedef struct mox_dev_gpu {
     /* Of a layer whose experts come (slots_experts.c). */
     mox_dev_sizes most;
     int32_t *ids, *masked; /* [n_pairs]: of the batch, and those whose turn it is */
+    int32_t *guess;        /* [n_pairs]: of the layer that follows */
     int32_t *wanted;       /* [n_experts]: what the source was asked for */
     int32_t *called;       /* [n_experts]: what kernels call those whose turn it is */
     bool *marked;          /* [n_experts], scratch */
     mox_expert *batch;     /* [n_experts] */
+
+    /* Of one that the processor has a part in (slots_cold.c): a few tokens. */
+    bool divided; /* the layer that was acquired: called has those that are there, and -1 for the others */
+    struct {
+        int32_t *ids;       /* [n, k]: of the processor's pairs */
+        float *w, *hot_w;   /* [n, k]: of all pairs, of those that the device has */
+        float *x, *sum;     /* [n, dim]: what goes in and what comes out */
+    } cold;
 
     /* Small arrays of a batch: tokens, positions, page tables and spans, as the host puts them
      * together and as they are on the device. */
@@ -157,16 +166,35 @@ bool mox_gpu_tile_experts(mox_dev *d, const mox_moe_ffn_args *a);
 
 /* ---- slots_experts.c: experts that come from a source ---- */
 
-/* acquire asks for those that a batch was routed to; each computes them in groups as they arrive, by a
+/* check_pairs and list_wanted are parts of acquire: whether there is room for the batch, and the experts that
+ * g->ids name, each once, to g->wanted.
+ * acquire asks for those that a batch was routed to; each computes them in groups as they arrive, by a
  * function that takes the ids of a group, or the numbers of their places, and -1 for all others, all of them below n;
  * all waits until they are there, and leaves the numbers of their places (mox_gpu_experts) instead of ids in a->batch_pairs.  The last two release what was acquired. */
+/* guess fetches what the layer that follows will probably want, before experts are launched, and releases what was
+ * acquired if it fails; ahead tells the source, when it has been released. */
 typedef void mox_gpu_group_fn(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n);
+mox_status mox_gpu_check_pairs(const mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
+mox_status mox_gpu_list_wanted(mox_dev *d, const mox_moe_ffn_args *a, int64_t *n, mox_err *err);
 mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 mox_status mox_gpu_come_each(mox_dev *d, const mox_moe_ffn_args *a, bool by_place, mox_gpu_group_fn *compute, mox_err *err);
+mox_status mox_gpu_come_guess(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
+void mox_gpu_come_ahead(mox_dev *d, const mox_moe_ffn_args *a);
 mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 
 /* slots_products.c: if a product is held whose rows are added to the residual stream now, sends it off to do so. */
 bool mox_gpu_product_adds(mox_dev *d, const mox_residual_norm_args *a);
+
+/* ---- slots_cold.c: experts that the processor computes ---- */
+
+bool mox_gpu_may_divide(const mox_dev *d, const mox_moe_ffn_args *a);
+mox_status mox_gpu_cold_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
+mox_status mox_gpu_cold_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err); /* where acquire has divided */
+mox_status mox_gpu_cold_reserve(mox_dev_gpu *g, mox_err *err);
+void mox_gpu_cold_free(mox_dev_gpu *g);
+
+/* Some downloads, with one wait if they are small. */
+mox_status mox_gpu_fetch(mox_dev *d, const mox_fetch *pieces, int64_t n, mox_err *err);
 
 /* Fill their slots: products and experts, attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);

@@ -17,23 +17,37 @@
 
 #include <string.h>
 
-mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+mox_status mox_gpu_check_pairs(const mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    const mox_dev_gpu *g = (const mox_dev_gpu *)d;
+    if (a->n * a->k <= g->most.n_pairs && a->n_experts <= g->most.n_experts) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "device %s: a batch of %lld pairs is more than it was told of", d->name, (long long)(a->n * a->k));
+}
+
+mox_status mox_gpu_list_wanted(mox_dev *d, const mox_moe_ffn_args *a, int64_t *n, mox_err *err)
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
-    const int64_t n_pairs = a->n * a->k;
-    if (n_pairs > g->most.n_pairs || a->n_experts > g->most.n_experts)
-        return mox_fail(err, MOX_E_ARG, "device %s: a batch of %lld pairs is more than it was told of", d->name, (long long)n_pairs);
-    MOX_TRY(d->memory.download(d, g->ids, a->ids, n_pairs * (int64_t)sizeof *g->ids, err));
-    int64_t n_wanted = 0;
+    *n = 0;
     memset(g->marked, 0, (size_t)a->n_experts * sizeof *g->marked);
-    for (int64_t i = 0; i < n_pairs; i++) {
+    for (int64_t i = 0; i < a->n * a->k; i++) {
         if (g->ids[i] < 0 || g->ids[i] >= a->n_experts)
             return mox_fail(err, MOX_E_DEVICE, "device %s: the router of layer %d chose expert %d of %lld", d->name, a->layer, g->ids[i],
                             (long long)a->n_experts);
         g->marked[g->ids[i]] = true;
     }
     for (int32_t x = 0; x < a->n_experts; x++)
-        if (g->marked[x]) g->wanted[n_wanted++] = x;
+        if (g->marked[x]) g->wanted[(*n)++] = x;
+    return MOX_OK;
+}
+
+mox_status mox_gpu_come_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    int64_t n_wanted;
+    g->divided = false;
+    MOX_TRY(mox_gpu_check_pairs(d, a, err));
+    MOX_TRY(d->memory.download(d, g->ids, a->ids, a->n * a->k * (int64_t)sizeof *g->ids, err));
+    MOX_TRY(mox_gpu_list_wanted(d, a, &n_wanted, err));
     return a->source->acquire(a->source, a->layer, g->wanted, n_wanted, err);
 }
 
@@ -109,4 +123,26 @@ mox_status mox_gpu_come_all(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
     if (status == MOX_OK) d->memory.upload(d, a->batch_pairs, g->masked, n_pairs * (int64_t)sizeof *g->masked);
     a->source->release(a->source);
     return status;
+}
+
+mox_status mox_gpu_come_guess(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
+{
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    const int64_t n = a->n * a->guess_k;
+    if (!a->guess) return MOX_OK;
+    mox_status status = n <= g->most.n_pairs ? MOX_OK : mox_fail(err, MOX_E_ARG, "device %s: a guess of %lld experts is more than it was told of",
+                                                                 d->name, (long long)n);
+    if (status == MOX_OK) status = d->memory.download(d, g->guess, a->guess, n * (int64_t)sizeof *g->guess, err);
+    for (int64_t i = 0; i < n && status == MOX_OK; i++)
+        if (g->guess[i] < 0 || g->guess[i] >= a->n_experts)
+            status = mox_fail(err, MOX_E_DEVICE, "device %s: the router of layer %d chose expert %d of %lld", d->name, a->layer + 1,
+                              g->guess[i], (long long)a->n_experts);
+    if (status != MOX_OK) a->source->release(a->source);
+    return status;
+}
+
+void mox_gpu_come_ahead(mox_dev *d, const mox_moe_ffn_args *a)
+{
+    const mox_dev_gpu *g = (mox_dev_gpu *)d;
+    if (a->guess) a->source->ahead(a->source, a->layer + 1, g->guess, a->n * a->guess_k);
 }

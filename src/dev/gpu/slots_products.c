@@ -177,7 +177,8 @@ static mox_status slot_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
     if (a->layer >= g->n_layers || g->layers[a->layer].n != a->n_experts || g->layers[a->layer].width != a->width ||
         g->layers[a->layer].dim != a->dim)
         return mox_fail(err, MOX_E_ARG, "device %s: it was not told of the experts of layer %d", d->name, a->layer);
-    return g->layers[a->layer].come ? mox_gpu_come_acquire(d, a, err) : MOX_OK;
+    if (!g->layers[a->layer].come) return MOX_OK;
+    return mox_gpu_may_divide(d, a) ? mox_gpu_cold_acquire(d, a, err) : mox_gpu_come_acquire(d, a, err);
 }
 
 /* The pairs that have an id. */
@@ -209,7 +210,7 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
 }
 
 /* Few tokens go by pair, and nothing is sorted. */
-static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
+static mox_status finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
 {
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
@@ -222,6 +223,17 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = ids, .w = c->w,
                    .x = f->mid, .h = c->h, .shared = c->shared, .gate = c->gate, .out = c->out, .k = f->k, .dim = f->dim,
                    .width = f->width, .gate_stride = c->gate_stride, .mode = mox_gpu_shared_mode(c->mode));
+    return MOX_OK;
+}
+
+static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
+{
+    const mox_dev_gpu *g = (const mox_dev_gpu *)d;
+    if (!g->layers[a->ffn.layer].come) return finish(d, a, err);
+    MOX_TRY(mox_gpu_come_guess(d, &a->ffn, err));
+    if (g->divided) return mox_gpu_cold_finish(d, a, err);
+    MOX_TRY(finish(d, a, err));
+    mox_gpu_come_ahead(d, &a->ffn);
     return MOX_OK;
 }
 

@@ -1,0 +1,88 @@
+/* tests/unit/vram.h -- what tests of experts that come and go on a device share. */
+#ifndef MOX_TESTS_VRAM_H
+#define MOX_TESTS_VRAM_H
+
+#include "base/cancel.h"
+#include "fail_nth.h"
+#include "moxie/tools.h"
+#include "runtime/context.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static inline void ok(mox_status status, const mox_err *err)
+{
+    if (status != MOX_OK) fail_msg("%s", err->msg);
+}
+
+static inline mox_model *open_model(const char *dir, bool dense_only)
+{
+    mox_model *m;
+    mox_err err;
+    ok(mox_model_open(&m, dir, NULL, &err), &err);
+    if (dense_only) ok(mox_model_load_dense(m, NULL, NULL, &err), &err);
+    return m;
+}
+
+static inline mox_context_opts base_opts(void) { return (mox_context_opts){.device = "emu", .n_ctx = 64, .n_batch = 24, .n_readers = 2}; }
+
+static inline mox_device_sizes sizes_of(const mox_model *m)
+{
+    const mox_context_opts o = base_opts();
+    mox_context_sizes s;
+    mox_err err;
+    ok(mox_context_measure(m, &o, &s, &err), &err);
+    return s.device;
+}
+
+/* Every read from the n-th on fails. */
+static inline int fail_from_nth(void *user, const char *path, const char *what)
+{
+    (void)path, (void)what;
+    nth *n = user;
+    return __atomic_add_fetch(&n->count, 1, __ATOMIC_RELAXED) >= n->at ? EIO : 0;
+}
+
+typedef struct countdown {
+    mox_cancel cancel;
+    long left;
+} countdown;
+
+/* Raises the flag at the n-th read: in the middle of a layer. */
+static inline int cancel_at_nth(void *user, const char *path, const char *what)
+{
+    (void)path, (void)what;
+    countdown *c = user;
+    if (__atomic_sub_fetch(&c->left, 1, __ATOMIC_RELAXED) == 0) mox_cancel_raise(&c->cancel);
+    return 0;
+}
+
+/* Compares bytes on the device with those of the file. */
+static inline void check_part(mox_dev *dev, const void *on_device, const mox_model *m, const mox_extent *e)
+{
+    mox_err err;
+    uint8_t *got = malloc((size_t)e->bytes);
+    assert_non_null(got);
+    ok(dev->memory.download(dev, got, on_device, e->bytes, &err), &err);
+    assert_memory_equal(got, (const uint8_t *)m->residency.files[e->file].map + e->offset, (size_t)e->bytes);
+    free(got);
+}
+
+static inline void check_expert(mox_dev *dev, const mox_expert *x, const mox_model *m, int32_t layer)
+{
+    const mox_expert_weights *w = &m->layers[layer].experts[x->id];
+    const mox_mat *mats[] = {&x->gate, &x->up, &x->down};
+    const mox_weight *weights[] = {&w->gate, &w->up, &w->down};
+    for (int i = 0; i < 3; i++) {
+        check_part(dev, mats[i]->w, m, &weights[i]->w);
+        if (weights[i]->layout.kind != MOX_MAT_AFFINE) continue;
+        check_part(dev, mats[i]->scales, m, &weights[i]->scales);
+        check_part(dev, mats[i]->biases, m, &weights[i]->biases);
+    }
+}
+
+#endif
