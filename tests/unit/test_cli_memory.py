@@ -86,7 +86,10 @@ class Memory(Case):
         self.assertIn(b"come and go on the GPU", r.stderr)
         with open(all_, "rb") as f, open(some, "rb") as g:
             self.assertEqual(f.read(), g.read())
-        self.says(moxie("plan", "-m", model, "--vram", "1G"), 2, "--vram", "--device cuda")
+        for device in ("cpu", "metal"):
+            self.says(moxie("plan", "-m", model, "--device", device, "--vram", "1G"), 2, "--vram", "--device cuda")
+        self.says(moxie("plan", "-m", model, "--device", "emu:0,1", "--vram", "1G"), 2, "--vram", "one GPU", "emu:0,1")
+        self.says(moxie("plan", "-m", model, "--device", "abacus", "--vram", "1G"), 2, "'abacus'")
         o = json.loads(self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--device", "cuda", "--vram", "6G", "--ram", "20G", "--json")))
         self.assertEqual((o["experts"], o["n_slots"]), ("stream", o["n_experts"]))
         self.assertLess(o["device"]["n_slots"], o["n_experts"])

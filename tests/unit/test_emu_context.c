@@ -124,6 +124,31 @@ static void test_refusals(void **state)
     }
 }
 
+static void test_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mox_device_kind kind;
+    } cases[] = {
+        {NULL, {.name = "cpu", .is_cpu = true}},
+        {"cpu", {.name = "cpu", .is_cpu = true}},
+        {"metal", {.name = "metal"}},
+        {"cuda", {.name = "cuda", .has_memory = true}},
+        {"cuda:3", {.name = "cuda", .n_numbers = 1, .has_memory = true}},
+        {"emu:0,2", {.name = "emu", .n_numbers = 2, .has_memory = true}},
+    };
+    mox_device_kind k;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(mox_device_get_kind(cases[i].text, &k, NULL), MOX_OK);
+        assert_string_equal(k.name, cases[i].kind.name);
+        assert_int_equal(k.n_numbers, cases[i].kind.n_numbers);
+        assert_int_equal(k.is_cpu, cases[i].kind.is_cpu);
+        assert_int_equal(k.has_memory, cases[i].kind.has_memory);
+    }
+    assert_int_equal(mox_device_get_kind("cudas", &k, NULL), MOX_E_ARG);
+}
+
 /* ---- memory ---- */
 
 typedef struct failing {
@@ -365,6 +390,7 @@ int main(int argc, char **argv)
     experts_dir = argv[1];
     recurrent_dir = argv[2];
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_allocations_fail), cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_shared_page),      cmocka_unit_test(test_states_on_disk),
         cmocka_unit_test(test_spread),       cmocka_unit_test(test_device_fails),
