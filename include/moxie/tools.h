@@ -88,6 +88,15 @@ typedef struct mox_device_probe mox_device_probe;
 MOX_API mox_status mox_device_probe_create(mox_device_probe **out, const mox_context *c, mox_err *err);
 MOX_API void mox_device_probe_destroy(mox_device_probe **p); /* before the context */
 MOX_API mox_status mox_device_probe_copy(mox_device_probe *p, double *bytes_per_s, mox_err *err);
+/* What a name of mox_context_opts.device means, also on a machine without such a device. */
+typedef struct mox_device_kind {
+    const char *name;  /* "cpu", "cuda", "metal", "emu": without numbers; static storage */
+    int32_t n_numbers; /* that follow it: of so many devices */
+    bool is_cpu;
+    bool has_memory;   /* of its own; else it computes in that of the host */
+} mox_device_kind;
+/* device NULL: the cpu. */
+MOX_API mox_status mox_device_get_kind(const char *device, mox_device_kind *out, mox_err *err);
 /* Whether there is such a device as mox_context_opts.device names; MOX_E_DEVICE says why not: no plug-in for
  * it, no driver or an old one, no GPU.  It may still have too little memory. */
 MOX_API mox_status mox_device_find(const char *device, mox_err *err);

@@ -47,7 +47,7 @@ static mox_status read_opts(mox_context *c, const mox_context_opts *o, mox_err *
     c->n_ctx = o->n_ctx ? o->n_ctx : mox_min_i64(max, 4096);
     c->n_seqs = o->n_seqs ? o->n_seqs : 1;
     /* Enough tokens for each expert of a layer that a GPU's tiles are well filled; the processor's are with fewer. */
-    const int64_t n_batch = !o->device || strcmp(o->device, "cpu") == 0 ? 512 : 2048;
+    const int64_t n_batch = mox_device_is_cpu(o->device) ? 512 : 2048;
     c->n_batch = mox_max_i64(o->n_batch ? o->n_batch : n_batch, c->n_seqs); /* every sequence can decode in one batch */
     c->n_checkpoints = o->n_checkpoints ? o->n_checkpoints : 4;
     c->pages_per_seq = mox_ceil_div(c->n_ctx, MOX_PAGE_LEN);

@@ -121,6 +121,7 @@ typedef struct mox_device_costs {
     int64_t host_bytes; /*   and of the host's memory */
 } mox_device_costs;
 const mox_device_costs *mox_device_find_costs(const char *device);
+bool mox_device_is_cpu(const char *device); /* NULL is */
 void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out);
 /* All of it, with so many slots; -1: all experts stay. */
 int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots);

@@ -89,6 +89,21 @@ static mox_status read_device(const char *text, wanted *w, mox_err *err)
     return text[n] == ':' ? read_numbers(text, text + n + 1, w, err) : MOX_OK;
 }
 
+mox_status mox_device_get_kind(const char *device, mox_device_kind *out, mox_err *err)
+{
+    wanted w;
+    MOX_TRY(read_device(device, &w, err));
+    *out = (mox_device_kind){.name = kinds[w.kind].name, .n_numbers = w.n, .is_cpu = w.kind == IS_CPU,
+                             .has_memory = kinds[w.kind].costs.unit > 0};
+    return MOX_OK;
+}
+
+bool mox_device_is_cpu(const char *device)
+{
+    mox_device_kind kind;
+    return mox_device_get_kind(device, &kind, NULL) == MOX_OK && kind.is_cpu;
+}
+
 const mox_device_costs *mox_device_find_costs(const char *device)
 {
     wanted w;

@@ -223,8 +223,7 @@ static mox_status try_way(const planner *l, mox_plan *p, way how)
 /* A GPU that reads the files where they are mapped. */
 static bool reads_maps(const planner *l)
 {
-    const char *device = l->contexts[0].device;
-    return !l->apart && device && strcmp(device, "cpu") != 0;
+    return !l->apart && !mox_device_is_cpu(l->contexts[0].device);
 }
 
 /* Why experts cannot be streamed, or NULL. */

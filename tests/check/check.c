@@ -29,7 +29,11 @@ ck_state ck;
 
 static const ck_op *const tables[] = {ck_ops_matmul, ck_ops_pointwise, ck_ops_router, ck_ops_moe,
     ck_ops_norm, ck_ops_rope, ck_ops_attention, ck_ops_cache, ck_ops_mla, ck_ops_deltanet,
-    ck_ops_delta_rule, ck_ops_layer};
+    ck_ops_delta_rule, ck_ops_layer,
+#ifdef CK_DEVICES
+    ck_ops_sequences,
+#endif
+};
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 static struct {
@@ -41,7 +45,15 @@ static struct {
 static int n_passed, n_failed, n_skipped;
 static ck_tally *tally; /* shared with the processes of the tests */
 
-static bool wanted(const ck_op *op) { return fnmatch(options.glob, op->name, 0) == 0; }
+/* Levels of the processor have no sequences. */
+static bool wanted(const ck_op *op)
+{
+#ifdef CK_DEVICES
+    for (const ck_op *s = ck_ops_sequences; s->name && !options.device; s++)
+        if (s == op) return false;
+#endif
+    return fnmatch(options.glob, op->name, 0) == 0;
+}
 
 static double seconds(void)
 {

@@ -432,6 +432,74 @@ static void dev_moe_bucket(const mox_moe_bucket_args *g, int64_t begin, int64_t 
     (void)done(MOX_OK, NULL);
 }
 
+/* ---- sequences ---- */
+
+static mox_matmul_args product(const mox_matmul_args *g)
+{
+    mox_matmul_args a = *g;
+    a.w = mat(&g->w);
+    a.x = in(g->x, extent(g->n, g->x_stride, 1, 0, g->w.cols));
+    a.y = out(g->y, extent(g->n, g->y_stride, 1, 0, g->w.rows));
+    a.bias = vec(&g->bias);
+    return a;
+}
+void ck_device_project(const mox_project_args *g)
+{
+    mox_err err = {0};
+    mox_project_args a = *g;
+    for (int64_t i = 0; i < g->n; i++) a.product[i] = product(&g->product[i]);
+    must(at.dev->ops.project(at.dev, &a, &err), &err);
+    (void)done(MOX_OK, &err);
+}
+
+void ck_device_gqa_heads(const mox_gqa_heads_args *g)
+{
+    mox_err err = {0};
+    mox_gqa_heads_args a = *g;
+    begin_spans(g->k_append.spans, g->k_append.n_spans);
+    forget_known();
+    must(at.dev->apart->know(at.dev, g->q_rope.inv_freq, g->q_rope.rotary_dim / 2, &err), &err);
+    a.q_norm.x = a.q_norm.out = a.q_rope.x = out(g->q_rope.x, 0);
+    a.k_norm.x = a.k_norm.out = a.k_rope.x = out(g->k_rope.x, 0);
+    a.k_append.src = a.k_rope.x;
+    a.v_append.src = in(g->v_append.src, 0);
+    a.q_rope.pos = a.k_rope.pos = in(g->q_rope.pos, 0);
+    a.q_norm.weight = vec(&g->q_norm.weight);
+    a.k_norm.weight = vec(&g->k_norm.weight);
+    a.k_append.cache = cache(&g->k_append.cache, true);
+    a.v_append.cache = cache(&g->v_append.cache, true);
+    must(at.dev->ops.gqa_heads(at.dev, &a, &err), &err);
+    (void)done(MOX_OK, &err);
+}
+
+void ck_device_moe_finish(const mox_moe_finish_args *g, const mox_expert *experts)
+{
+    static int32_t layer; /* of which a device is told once */
+    mox_err err = {0};
+    mox_moe_finish_args a = *g;
+    mox_expert *there = ck_bytes(g->ffn.n_experts * (int64_t)sizeof *there);
+    for (int64_t i = 0; i < g->ffn.n_experts; i++)
+        there[i] = (mox_expert){.id = experts[i].id, .gate = mat(&experts[i].gate), .up = mat(&experts[i].up), .down = mat(&experts[i].down)};
+    must(at.dev->apart->place_experts(at.dev, layer, there, g->ffn.n_experts, NULL, 0, &err), &err);
+    a.ffn.layer = layer++;
+    a.ffn.x = in(g->ffn.x, 0);
+    a.ffn.ids = in(g->ffn.ids, 0);
+    a.ffn.rows = out(g->ffn.rows, 0);
+    a.ffn.mid = out(g->ffn.mid, 0);
+    a.ffn.bucket_offsets = out(g->ffn.bucket_offsets, 0);
+    a.ffn.bucket_pairs = out(g->ffn.bucket_pairs, 0);
+    a.ffn.batch_pairs = out(g->ffn.batch_pairs, 0);
+    a.combine.h = in(g->combine.h, 0);
+    a.combine.experts = a.ffn.rows;
+    a.combine.w = in(g->combine.w, 0);
+    a.combine.shared = in(g->combine.shared, 0);
+    a.combine.gate = in(g->combine.gate, 0);
+    a.combine.out = out(g->combine.out, 0);
+    must(at.dev->ops.moe_acquire(at.dev, &a.ffn, &err), &err);
+    must(at.dev->ops.moe_finish(at.dev, &a, &err), &err);
+    (void)done(MOX_OK, &err);
+}
+
 /* ---- the level ---- */
 
 /* Operations of the device, by the names of the catalogue; moe_ffn by its parts, and attention also
@@ -440,7 +508,7 @@ static void dev_moe_bucket(const mox_moe_bucket_args *g, int64_t begin, int64_t 
 
 static const char *const names[] = {
 #define NAME(op, args) #op,
-    DEVICE_OPS(NAME)
+    DEVICE_OPS(NAME) MOX_DEV_SEQUENCES(NAME)
 #undef NAME
 };
 enum { N_NAMES = sizeof names / sizeof *names };
@@ -463,7 +531,7 @@ const char *ck_device_untested(int i, bool (*tested)(const char *op))
 static void watched_launch(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t bytes)
 {
     static uint64_t n;
-    unsigned char changed[sizeof(mox_gpu_attention) + sizeof(mox_gpu_gate_up)];
+    unsigned char changed[sizeof(mox_gpu_attention) + sizeof(mox_gpu_matvec4_three)];
     if (strcmp(b->name, "emu") == 0) {
         mox_emu_set_order(mox_emu_backend_device(b), (mox_emu_order)(n % 3), n);
         n++;

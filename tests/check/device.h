@@ -10,6 +10,7 @@
 #define TESTS_CHECK_DEVICE_H
 
 #include "check.h"
+#include "dev/dev.h"
 
 /* Planted bugs change the parameters of one kernel on its way to the device. */
 typedef struct ck_device_plant {
@@ -18,6 +19,12 @@ typedef struct ck_device_plant {
     void (*change)(void *params);
 } ck_device_plant;
 extern const ck_device_plant ck_device_plants[]; /* ends with a NULL op */
+
+/* Sequences of operations (MOX_DEV_SEQUENCES), which are of devices alone; with the experts of a layer. */
+extern const ck_op ck_ops_sequences[];
+void ck_device_project(const mox_project_args *g);
+void ck_device_gqa_heads(const mox_gqa_heads_args *g);
+void ck_device_moe_finish(const mox_moe_finish_args *g, const mox_expert *experts);
 
 bool ck_device_has(const char *op);
 /* NULL, or every operation of a device that no test is for, one after the other. */

@@ -53,6 +53,16 @@ PLANT(sigmoid_bias, router_sigmoid, p->bias.type = MOX_GPU_NONE)
 PLANT(combine, moe_combine, p->mode = MOX_GPU_SHARED_NONE)
 PLANT(combine_few, moe_combine, p->k--)
 PLANT(bucket, moe_bucket, p->n_pairs--)
+PLANT(three_last, matvec4_three, p->w2 = p->w1)
+PLANT(three_bias, matvec4_three, p->bias1.type = MOX_GPU_NONE)
+PLANT(heads_norm, gqa_heads, p->k_weight = p->q_weight)
+PLANT(heads_turn, gqa_heads, p->rotary_dim -= 2)
+PLANT(heads_value, gqa_heads, p->v = p->k)
+PLANT(heads_eps, gqa_heads, p->eps *= 2)
+PLANT(four_up, moe4_gate_up, p->up = p->gate)
+PLANT(four_step, moe4_gate_up, p->gate.w_step = 0)
+PLANT(four_shared, moe4_combine, p->mode = MOX_GPU_SHARED_NONE)
+PLANT(four_weights, moe4_combine, p->w++)
 
 #define ENTRY(op, kernel, plant) {op, MOX_GPU_KERNEL_##kernel, plant_##plant}
 const ck_device_plant ck_device_plants[] = {
@@ -105,5 +115,19 @@ const ck_device_plant ck_device_plants[] = {
     ENTRY("moe_combine", moe_combine, combine),
     ENTRY("moe_combine", moe_combine, combine_few),
     ENTRY("moe_bucket", moe_bucket, bucket),
+    ENTRY("project", matvec4_three, three_last),
+    ENTRY("project", matvec4_three, three_bias),
+    ENTRY("project", matvec, matvec_tokens),
+    ENTRY("gqa_heads", gqa_heads, heads_norm),
+    ENTRY("gqa_heads", gqa_heads, heads_turn),
+    ENTRY("gqa_heads", gqa_heads, heads_value),
+    ENTRY("gqa_heads", gqa_heads, heads_eps),
+    ENTRY("gqa_heads", kv_append, append),
+    ENTRY("moe_finish", moe4_gate_up, four_up),
+    ENTRY("moe_finish", moe4_gate_up, four_step),
+    ENTRY("moe_finish", moe4_combine, four_shared),
+    ENTRY("moe_finish", moe4_combine, four_weights),
+    ENTRY("moe_finish", experts_gate_up, experts_gate_up),
+    ENTRY("moe_finish", moe_combine, combine_few),
     {0},
 };

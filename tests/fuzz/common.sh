@@ -43,11 +43,29 @@ build() {
     ninja -C "$folder" "${goals[@]}" >"$work/ninja" || { cat "$work/ninja"; return 1; }
 }
 
-# fuzz FOLDER TARGET SECONDS: from a copy of the corpus, so that the tree stays clean.
+# fuzz FOLDER TARGET SECONDS: from a copy of the corpus, so that the tree stays clean; an input that
+# breaks something becomes $work/TARGET-*.
 fuzz() {
     local corpus=$work/corpus-$2
     mkdir -p "$corpus"
     cp "$here/corpus/$2"/* "$corpus/"
     (cd "$work" && "$1/tests/fuzz/fuzz_$2" -max_total_time="$3" -max_len=4096 -timeout=25 -rss_limit_mb=2048 \
-        -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/" "$corpus")
+        -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/$2-" "$corpus")
+}
+
+# each FUNCTION TARGET...: FUNCTION NAME for every target, as many at a time as there are processors, for a fuzzer
+# uses one; then what each said, in order.  Fails when one did.
+each() {
+    local function=$1 name failed=0
+    shift
+    for name; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+        { "$function" "$name" >"$work/$name.said" 2>&1 || touch "$work/$name.failed"; } &
+    done
+    wait
+    for name; do
+        cat "$work/$name.said"
+        if [ -e "$work/$name.failed" ]; then failed=1; fi
+    done
+    return $failed
 }

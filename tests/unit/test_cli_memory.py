@@ -86,7 +86,10 @@ class Memory(Case):
         self.assertIn(b"come and go on the GPU", r.stderr)
         with open(all_, "rb") as f, open(some, "rb") as g:
             self.assertEqual(f.read(), g.read())
-        self.says(moxie("plan", "-m", model, "--vram", "1G"), 2, "--vram", "--device cuda")
+        for device in ("cpu", "metal"):
+            self.says(moxie("plan", "-m", model, "--device", device, "--vram", "1G"), 2, "--vram", "--device cuda")
+        self.says(moxie("plan", "-m", model, "--device", "emu:0,1", "--vram", "1G"), 2, "--vram", "one GPU", "emu:0,1")
+        self.says(moxie("plan", "-m", model, "--device", "abacus", "--vram", "1G"), 2, "'abacus'")
         cold = [*args, "--vram", least, "--cpu-experts"]
         self.assertEqual((d["cpu_experts"], self.plan(*cold)["device"]["cpu_experts"]), (False, True))
         self.assertIn("the cpu computes missing ones", self.good(moxie("plan", *cold)).decode())

@@ -124,6 +124,31 @@ static void test_refusals(void **state)
     }
 }
 
+static void test_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mox_device_kind kind;
+    } cases[] = {
+        {NULL, {.name = "cpu", .is_cpu = true}},
+        {"cpu", {.name = "cpu", .is_cpu = true}},
+        {"metal", {.name = "metal"}},
+        {"cuda", {.name = "cuda", .has_memory = true}},
+        {"cuda:3", {.name = "cuda", .n_numbers = 1, .has_memory = true}},
+        {"emu:0,2", {.name = "emu", .n_numbers = 2, .has_memory = true}},
+    };
+    mox_device_kind k;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(mox_device_get_kind(cases[i].text, &k, NULL), MOX_OK);
+        assert_string_equal(k.name, cases[i].kind.name);
+        assert_int_equal(k.n_numbers, cases[i].kind.n_numbers);
+        assert_int_equal(k.is_cpu, cases[i].kind.is_cpu);
+        assert_int_equal(k.has_memory, cases[i].kind.has_memory);
+    }
+    assert_int_equal(mox_device_get_kind("cudas", &k, NULL), MOX_E_ARG);
+}
+
 /* ---- memory ---- */
 
 typedef struct failing {
@@ -302,6 +327,97 @@ static void test_states_on_disk(void **state)
     mox_context_destroy(&c);
 }
 
+/* ---- work and logits ---- */
+
+/* Of one token, which has an expert once, devices count what the processor counts. */
+static void test_work(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", CONTEXT_DEVICE, TWO_DEVICES};
+    mox_work want = {0};
+    for (int i = 0; i < 3; i++) {
+        mox_seq *s;
+        mox_work w;
+        mox_context *c = new_context(experts, devices[i], &s);
+        (void)run(c, s, 0, 1);
+        mox_context_get_work(c, &w);
+        if (i == 0) want = w;
+        assert_true(w.weight_bytes > 0);
+        assert_int_equal(w.weight_bytes, want.weight_bytes);
+        assert_int_equal(w.cache_bytes, want.cache_bytes);
+        assert_int_equal(w.macs, want.macs);
+        mox_context_destroy(&c);
+    }
+}
+
+enum { SEGMENTS = 4 };
+typedef struct rows_seen {
+    float *logits[SEGMENTS]; /* of the last row of each */
+    int n[SEGMENTS];
+} rows_seen;
+
+static const int segment_tokens[SEGMENTS] = {3, 1, 2, 1};
+
+static void see(void *user, int32_t segment, int64_t row, const float *logits)
+{
+    rows_seen *r = user;
+    r->n[segment]++;
+    if (row == segment_tokens[segment] - 1) memcpy(r->logits[segment], logits, (size_t)experts->dims.n_vocab * sizeof *logits);
+}
+
+/* One step of four new sequences. */
+static void step_segments(mox_context *c, const mox_want *wants, rows_seen *seen)
+{
+    mox_seq *seqs[SEGMENTS];
+    mox_segment segs[SEGMENTS];
+    mox_err err;
+    for (int i = 0; i < SEGMENTS; i++) {
+        ok(mox_seq_create(&seqs[i], c, &err), &err);
+        segs[i] = (mox_segment){.seq = seqs[i], .tokens = tokens + 9 * i, .n = segment_tokens[i], .want = wants[i]};
+    }
+    const mox_step_opts opts = {.on_logits = see, .on_logits_user = seen};
+    ok(mox_step(c, segs, SEGMENTS, seen ? &opts : NULL, &err), &err);
+    for (int i = 0; i < SEGMENTS; i++) mox_seq_destroy(&seqs[i]);
+}
+
+/* Whoever wants logits, and whoever sees them first, everybody has their own. */
+static void test_logits_of_segments(void **state)
+{
+    (void)state;
+    const mox_want all[SEGMENTS] = {MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_LAST};
+    const mox_want some[][SEGMENTS] = {{MOX_WANT_NONE, MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_LAST},
+                                       {MOX_WANT_LAST, MOX_WANT_NONE, MOX_WANT_LAST, MOX_WANT_LAST},
+                                       {MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_ALL, MOX_WANT_NONE}};
+    const size_t bytes = (size_t)experts->dims.n_vocab * sizeof(float);
+    mox_context *c;
+    mox_err err;
+    rows_seen seen = {.n = {0}};
+    for (int i = 0; i < SEGMENTS; i++) assert_non_null(seen.logits[i] = malloc(bytes));
+    ok(mox_context_create(&c, experts, &(mox_context_opts){.device = CONTEXT_DEVICE, .n_ctx = 64, .exact = true, .n_seqs = SEGMENTS}, &err), &err);
+    step_segments(c, all, &seen);
+    for (int i = 0; i < SEGMENTS; i++) {
+        assert_int_equal(seen.n[i], 1);
+        assert_memory_equal(mox_logits_row(c, i), seen.logits[i], bytes);
+        for (int k = 0; k < i; k++) assert_memory_not_equal(seen.logits[i], seen.logits[k], bytes);
+    }
+    step_segments(c, all, NULL);
+    for (int i = 0; i < SEGMENTS; i++) assert_memory_equal(mox_logits_row(c, i), seen.logits[i], bytes);
+    for (size_t w = 0; w < sizeof some / sizeof *some; w++) {
+        step_segments(c, some[w], NULL);
+        for (int i = 0; i < SEGMENTS; i++) {
+            const float *row = mox_logits_row(c, i);
+            if (some[w][i] == MOX_WANT_NONE) {
+                assert_null(row);
+                continue;
+            }
+            assert_non_null(row);
+            assert_memory_equal(row, seen.logits[i], bytes);
+        }
+    }
+    for (int i = 0; i < SEGMENTS; i++) free(seen.logits[i]);
+    mox_context_destroy(&c);
+}
+
 /* ---- several devices ---- */
 
 /* The same bytes as on one, in a prompt and token by token; each device has its own layers alone. */
@@ -365,6 +481,7 @@ int main(int argc, char **argv)
     experts_dir = argv[1];
     recurrent_dir = argv[2];
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),        cmocka_unit_test(test_work),             cmocka_unit_test(test_logits_of_segments),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_allocations_fail), cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_shared_page),      cmocka_unit_test(test_states_on_disk),
         cmocka_unit_test(test_spread),       cmocka_unit_test(test_device_fails),

@@ -192,12 +192,29 @@ static void two_contexts_share_the_budget(void **state)
     assert_true(extra.n_batch == both.n_batch ? extra.total - both.total >= 3LL * MB : extra.n_batch < both.n_batch);
 }
 
+/* A GPU that computes in memory of the host: what does not fit stays mapped, and nothing is streamed. */
+static void a_device_may_read_maps(void **state)
+{
+    (void)state;
+    const mox_context_opts metal = {.n_ctx = 512, .device = "metal"}, cpu = {.n_ctx = 512, .device = "cpu"};
+    mox_plan_opts o = {.ram_bytes = 1LL << 40, .context = &metal};
+    assert_int_equal(plan_of(models[0], o).experts, MOX_EXPERTS_RESIDENT);
+    o.context = &cpu;
+    o.ram_bytes = plan_of(models[0], o).least_budget;
+    assert_int_equal(plan_of(models[0], o).experts, MOX_EXPERTS_STREAM);
+    o.context = &metal;
+    o.ram_bytes = plan_of(models[0], o).least_budget;
+    const mox_plan mapped = plan_of(models[0], o);
+    assert_true(mapped.fits);
+    assert_int_equal(mapped.experts, MOX_EXPERTS_MMAP);
+}
+
 static void refusals(void **state)
 {
     (void)state;
     mox_plan p;
     mox_err err;
-    const mox_context_opts long_context = {.n_ctx = 1 << 30};
+    const mox_context_opts long_context = {.n_ctx = 1 << 30}, metal = {.device = "metal"};
     const struct {
         int model;
         mox_plan_opts opts;
@@ -208,6 +225,7 @@ static void refusals(void **state)
         {0, {.experts = MOX_EXPERTS_RESIDENT, .n_slots = 4}, "slots"},
         {0, {.ram_bytes = -1}, "negative"},
         {0, {.context = &long_context}, "1073741824 tokens"},
+        {0, {.context = &metal, .experts = MOX_EXPERTS_STREAM}, "nothing to stream"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_not_equal(mox_plan_make_at(root, &p, models[cases[i].model], &cases[i].opts, &err), MOX_OK);
@@ -403,6 +421,7 @@ int main(void)
         cmocka_unit_test(sizes_are_those_that_contexts_reserve),
         cmocka_unit_test(slots_are_those_that_streams_reserve),
         cmocka_unit_test(two_contexts_share_the_budget),
+        cmocka_unit_test(a_device_may_read_maps),
         cmocka_unit_test(refusals),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_shape_has_the_plan_of_its_files),

@@ -59,6 +59,8 @@ static void assert_same(const mox_model *m, const float *a, const float *b)
     assert_memory_equal(a, b, (size_t)(N_STEPS * m->dims.n_vocab) * sizeof *a);
 }
 
+static mox_work resident_work;
+
 static float *resident_answers(const mox_model *m)
 {
     mox_context *c;
@@ -68,6 +70,7 @@ static float *resident_answers(const mox_model *m)
     ok(mox_context_create(&c, m, &o, &err), &err);
     take_steps(c, want);
     assert_true(want[0] != want[1]);
+    mox_context_get_work(c, &resident_work);
     mox_context_destroy(&c);
     return want;
 }
@@ -96,6 +99,10 @@ static void check_slots(const mox_model *m, int64_t n_device, int64_t n_host, co
     take_steps(c, got);
     assert_same(m, got, want);
     assert_true(used_bytes(c) <= o.device_bytes);
+    mox_work work; /* is the same, wherever experts come from */
+    mox_context_get_work(c, &work);
+    assert_int_equal(work.weight_bytes, resident_work.weight_bytes);
+    assert_int_equal(work.macs, resident_work.macs);
     mox_context_get_expert_stats(c, &s);
     assert_int_equal(s.n_device_slots, n_device);
     assert_int_equal(s.n_slots, n_host);
@@ -173,6 +180,72 @@ static void same_bytes_with_guesses(void **state)
         mox_model_close(&mapped);
     }
     assert_true(n_right > 0 && n_prefetched > 0);
+}
+
+/* ---- several sequences at once ---- */
+
+enum { SEQS = 5, ROUNDS = 2 };
+
+/* Tokens of so many sequences, one of each at a time: their logits [ROUNDS][n][vocabulary]. */
+static void take_rounds(mox_context *c, int n, float *out)
+{
+    const int64_t V = c->model->dims.n_vocab;
+    mox_seq *seqs[SEQS];
+    mox_segment segs[SEQS];
+    int32_t tokens[SEQS];
+    mox_err err;
+    for (int i = 0; i < n; i++) ok(mox_seq_create(&seqs[i], c, &err), &err);
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int i = 0; i < n; i++) {
+            tokens[i] = (r * 53 + i * 37 + 11) % 200;
+            segs[i] = (mox_segment){.seq = seqs[i], .tokens = &tokens[i], .n = 1, .want = MOX_WANT_LAST};
+        }
+        ok(mox_step(c, segs, n, NULL, &err), &err);
+        for (int i = 0; i < n; i++) memcpy(out + (r * n + i) * V, mox_logits_row(c, i), (size_t)V * sizeof *out);
+    }
+    for (int i = 0; i < n; i++) mox_seq_destroy(&seqs[i]);
+}
+
+/* Few tokens are computed when all their experts are there, some by places, more by a table (slots_experts.c): the same
+ * bytes as with all experts on the device, while they come and go. */
+static void sequences_together(void **state)
+{
+    (void)state;
+    static const int at_once[] = {2, SEQS};
+    const int which[] = {0, n_dirs - 1};
+    for (int w = 0; w < 2; w++) {
+        mox_model *mapped = open_model(dirs[which[w]], false), *m = open_model(dirs[which[w]], true);
+        const mox_device_sizes s = sizes_of(m);
+        const size_t bytes = (size_t)(ROUNDS * SEQS * m->dims.n_vocab) * sizeof(float);
+        float *want = malloc(bytes), *got = malloc(bytes);
+        assert_true(want && got);
+        for (int i = 0; i < 2; i++) {
+            mox_context_opts o = base_opts();
+            mox_context *c;
+            mox_err err;
+            mox_expert_stats stats;
+            o.n_seqs = SEQS;
+            memset(want, 0, bytes);
+            memset(got, 1, bytes);
+            ok(mox_context_create(&c, mapped, &o, &err), &err);
+            take_rounds(c, at_once[i], want);
+            mox_context_destroy(&c);
+            mox_context_sizes with;
+            ok(mox_context_measure(m, &o, &with, &err), &err);
+            o.device_bytes = mox_device_total(&with.device, mox_max_i64(s.n_experts / 4, with.device.least_slots));
+            o.expert_bytes = s.n_experts / 2 * mox_model_expert_slot_bytes(m);
+            ok(mox_context_create(&c, m, &o, &err), &err);
+            take_rounds(c, at_once[i], got);
+            mox_context_get_expert_stats(c, &stats);
+            assert_true(stats.device_misses > stats.n_device_slots); /* some had to go */
+            mox_context_destroy(&c);
+            assert_memory_equal(got, want, (size_t)(ROUNDS * at_once[i] * m->dims.n_vocab) * sizeof(float));
+        }
+        free(want);
+        free(got);
+        mox_model_close(&m);
+        mox_model_close(&mapped);
+    }
 }
 
 /* All experts stay when they fit, and nothing is asked of anybody. */
@@ -453,6 +526,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_with_any_number_of_slots),
         cmocka_unit_test(same_bytes_with_guesses),
+        cmocka_unit_test(sequences_together),
         cmocka_unit_test(all_stay_when_they_fit),
         cmocka_unit_test(too_small),
         cmocka_unit_test(allocations_fail),

@@ -39,17 +39,20 @@ mox_plan_opts mox_cli_memory_opts(const mox_cli_options *o)
     return opts;
 }
 
+static bool check_vram(const char *device)
+{
+    mox_err err;
+    mox_device_kind kind;
+    if (mox_device_get_kind(device, &kind, &err) != MOX_OK) mox_cli_say("%s", err.msg);
+    else if (!kind.has_memory) mox_cli_say("--vram is for a GPU with memory of its own, and goes with --device cuda");
+    else if (kind.n_numbers > 1) mox_cli_say("--vram is the memory of one GPU, and does not go with --device %s", device);
+    else return true;
+    return false;
+}
+
 bool mox_cli_memory_check(const mox_cli_options *o, const mox_plan_opts *p)
 {
-    const char *device = o->v[OPT_DEVICE].text;
-    if (p->vram_bytes > 0 && (strcmp(device, "cpu") == 0 || strcmp(device, "metal") == 0)) {
-        mox_cli_say("--vram is for a GPU with memory of its own, and goes with --device cuda");
-        return false;
-    }
-    if (p->vram_bytes > 0 && strchr(device, ',')) {
-        mox_cli_say("--vram is the memory of one GPU, and does not go with --device %s", device);
-        return false;
-    }
+    if (p->vram_bytes > 0 && !check_vram(o->v[OPT_DEVICE].text)) return false;
     if (o->v[OPT_CPU_EXPERTS].on && p->vram_bytes == 0) {
         mox_cli_say("--cpu-experts is for experts that do not fit the memory of a GPU, and goes with --vram");
         return false;

@@ -127,12 +127,18 @@ static const char *find_device(const mox_cli_options *o)
     return "cpu";
 }
 
-bool mox_cli_on_cpu(const mox_cli_options *o) { return strcmp(find_device(o), "cpu") == 0; }
+static bool is_cpu(const char *device)
+{
+    mox_device_kind kind;
+    return mox_device_get_kind(device, &kind, NULL) == MOX_OK && kind.is_cpu;
+}
+
+bool mox_cli_on_cpu(const mox_cli_options *o) { return is_cpu(find_device(o)); }
 
 void mox_cli_context_opts(const mox_cli_options *o, int64_t n_ctx, mox_context_opts *out)
 {
     mox_cli_context_opts_on(o, find_device(o), n_ctx, out);
-    if (strcmp(out->device, "cpu") == 0) say_scalar(o);
+    if (is_cpu(out->device)) say_scalar(o);
 }
 
 void mox_cli_context_opts_on(const mox_cli_options *o, const char *device, int64_t n_ctx, mox_context_opts *out)

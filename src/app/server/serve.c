@@ -87,10 +87,9 @@ static mox_status choose_context(const mox_server *s, const mox_cli_options *o, 
 /* The kernel level that a context with these options has; of other devices than the cpu, their name. */
 static const char *isa_of(const mox_context_opts *c)
 {
-    static const char *const devices[] = {"cuda", "emu", "metal"}; /* numbers may follow: which of them computed does not matter */
+    mox_device_kind kind; /* which of them computed does not matter */
     int best = 0;
-    for (size_t i = 0; c->device && i < sizeof devices / sizeof *devices; i++)
-        if (strncmp(c->device, devices[i], strlen(devices[i])) == 0) return devices[i];
+    if (mox_device_get_kind(c->device, &kind, NULL) == MOX_OK && !kind.is_cpu) return kind.name;
     for (int i = 0; i < mox_isa_count(); i++)
         if (mox_isa_available(i)) best = i;
     return c->isa ? c->isa : mox_isa_name(best);
