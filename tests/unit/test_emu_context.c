@@ -475,6 +475,27 @@ static void test_device_fails(void **state)
     for (int i = 0; i < (MOST_DEVICES > 1 ? 2 : 1); i++) test_device_fails_of(TWO_DEVICES, i);
 }
 
+/* What goes wrong on a device after its rows have gone on to the next is told by its sync alone. */
+static mox_status broken_sync(mox_dev *d, mox_err *err) { return mox_fail(err, MOX_E_DEVICE, "device %s: broken at last", d->name); }
+
+static void test_every_device_is_asked(void **state)
+{
+    (void)state;
+    mox_seq *s;
+    mox_context *c = new_context(experts, TWO_DEVICES, &s);
+    for (int i = 0; i < c->n_sections; i++) {
+        mox_err err = {0};
+        mox_dev_memory *memory = &c->sections[i].dev->memory, whole = *memory;
+        memory->sync = broken_sync;
+        const mox_status status = mox_step(c, &(mox_segment){.seq = s, .tokens = tokens, .n = 1, .want = MOX_WANT_LAST}, 1, NULL, &err);
+        *memory = whole;
+        assert_int_equal(status, MOX_E_DEVICE);
+        assert_non_null(strstr(err.msg, "broken at last"));
+        assert_int_equal(mox_seq_length(s), 0);
+    }
+    mox_context_destroy(&c);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
@@ -484,7 +505,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_kinds),        cmocka_unit_test(test_work),             cmocka_unit_test(test_logits_of_segments),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_allocations_fail), cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_shared_page),      cmocka_unit_test(test_states_on_disk),
-        cmocka_unit_test(test_spread),       cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_spread),       cmocka_unit_test(test_device_fails),     cmocka_unit_test(test_every_device_is_asked),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }
