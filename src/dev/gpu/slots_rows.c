@@ -2,7 +2,7 @@
  * combining.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, WAVES = THREADS / GPU_LANES, SHORT_ROW = 1024 };
+enum { THREADS = 256, WAVES = THREADS / GPU_LANES, SHORT_ROW = 1024, LONG_ROW = 2048 };
 
 static mox_status slot_add(mox_dev *d, const mox_add_args *a, mox_err *err)
 {
@@ -34,6 +34,8 @@ static mox_status slot_rms_norm(mox_dev *d, const mox_rms_norm_args *a, mox_err 
                                 .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps};
     if (a->heads > 1 && a->dim <= SHORT_ROW)
         mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm_heads, mox_ceil_div(a->heads, WAVES), a->n, 1, &p, sizeof p);
+    else if (a->dim > LONG_ROW && a->dim <= MOX_GPU_NORM_LONG)
+        mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm_long, a->heads, a->n, 1, &p, sizeof p);
     else mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm, a->heads, a->n, 1, &p, sizeof p);
     return MOX_OK;
 }
@@ -42,8 +44,10 @@ static mox_status slot_residual_norm(mox_dev *d, const mox_residual_norm_args *a
 {
     if (a->scale) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: residual_norm takes no scale", d->name);
     MOX_TRY(mox_gpu_check_vec(&a->weight, err));
-    MOX_GPU_LAUNCH(d, residual_norm, a->rows, 1, 1, .a = a->a, .b = a->b, .res = a->res, .norm = a->norm, .dim = a->dim,
-                   .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps);
+    const mox_gpu_residual_norm p = {.a = a->a, .b = a->b, .res = a->res, .norm = a->norm, .dim = a->dim,
+                                     .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps};
+    const bool is_long = a->dim > LONG_ROW && a->dim <= MOX_GPU_NORM_LONG;
+    mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_residual_norm_long : MOX_GPU_KERNEL_residual_norm, a->rows, 1, 1, &p, sizeof p);
     return MOX_OK;
 }
 
