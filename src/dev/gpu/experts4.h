@@ -62,6 +62,7 @@ GPU_KERNEL_EARLY_DENSE(experts4_gate_up, FOUR_THREADS, 2)
     const int64_t row = gpu_group_x() * 16;
     if (pair >= p->n_pairs) { /* the whole group */
         if (row == 0) shared_logit(p, pair - p->n_pairs, sums, me);
+        else gpu_previous();
         return;
     }
     const bool is_shared = slot == (int32_t)p->k; /* the same in the group; its weights wait for nobody */

@@ -1,0 +1,431 @@
+/* tests/unit/test_gpu_families.c -- GPU kernels for decoding that single families have: shared experts, latent attention, the gated
+ * delta rule.  Against the references of src/ops, and against products in double over what mox_mat_decode gives.
+ *
+ * Each kernel is also run with something slightly wrong, which the comparison must notice. */
+#include "gpu_cache_kit.h"
+#include "gpu_mat_kit.h"
+
+/* ---- feed-forwards with a shared expert ---- */
+
+enum { EXPERTS = 4, N = 2, DIM = 2304, WIDTH = 512 }; /* nine chunks of columns: more than there are waves */
+typedef struct ffn {
+    both_mat gate, up, down, shared_gate, shared_up, shared_down, scale;
+    const float *x, *h, *w;
+} ffn;
+typedef enum mistake { NONE, OTHER_ID, NO_LOGIT, OTHER_WEIGHT, NOT_SHARED } mistake;
+
+static mox_gpu_stack stack_of(const both_mat *all)
+{
+    mox_gpu_stack s = {.first = all->device};
+    s.first.rows /= EXPERTS;
+    s.w_step = s.first.rows * all->device.row_bytes;
+    s.scale_step = s.first.rows * all->device.scale_cols * 2;
+    return s;
+}
+
+static void inner_of(const both_mat *gate, const both_mat *up, int64_t first, const float *x, float *inner)
+{
+    double unused;
+    for (int r = 0; r < WIDTH; r++) {
+        const double v = dot(gate, first + r, x, &unused);
+        inner[r] = (float)(v / (1 + exp(-v)) * dot(up, first + r, x, &unused));
+    }
+}
+
+/* What a token adds up to, from the expert at `first` of down on. */
+static void add_down(const both_mat *down, int64_t first, const float *inner, double weight, double *sum, double *mag)
+{
+    for (int r = 0; r < DIM; r++) {
+        double size;
+        sum[r] += weight * dot(down, first + r, inner, &size);
+        mag[r] += fabs(weight) * size;
+    }
+}
+
+static bool ffn_right(const ffn *f, int64_t k, int64_t mode, bool is_long, mistake m)
+{
+    static const int32_t ids[] = {3, 0, 2, 1, 3, 0}, others[] = {3, 0, 2, 1, 0, 3};
+    const int64_t slots = k + 1, n = N * DIM, n_pairs = N * slots;
+    const bool gated = mode == MOX_GPU_SHARED_GATED;
+    float *logit = device_f32(N);
+    const mox_gpu_experts4_gate_up g = {.gate = stack_of(&f->gate), .up = stack_of(&f->up), .shared_gate = f->shared_gate.device,
+                                        .shared_up = f->shared_up.device, .scale = f->scale.device, .ids = upload(ids, sizeof ids),
+                                        .x = upload_f32(f->x, n), .y = device_f32(n_pairs * WIDTH), .logit = logit, .k = k, .n_shared = 1,
+                                        .n_pairs = n_pairs, .x_stride = DIM};
+    launch(MOX_GPU_KERNEL_experts4_gate_up, WIDTH / 16, gated && m != NO_LOGIT ? n_pairs + N : n_pairs, 1, &g);
+    const mox_gpu_experts4_down d = {.down = stack_of(&f->down), .shared_down = m == NOT_SHARED ? f->down.device : f->shared_down.device,
+                                     .ids = m == OTHER_ID ? upload(others, sizeof others) : g.ids,
+                                     .w = upload_f32(m == OTHER_WEIGHT ? f->w + 1 : f->w, N * EXPERTS), .x = g.y, .h = upload_f32(f->h, n),
+                                     .gate = logit, .out = device_f32(n), .k = k, .n_shared = 1, .width = WIDTH, .x_stride = slots * WIDTH,
+                                     .h_stride = DIM, .out_stride = DIM, .gate_stride = 1, .mode = mode};
+    launch(is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down, over(DIM, is_long ? 32 : 16), N, 1, &d);
+    float *want = floats(n), inner[WIDTH];
+    double *sum = doubles(n), *mag = doubles(n), unused;
+    for (int64_t i = 0; i < n; i++) {
+        sum[i] = (double)f->h[i];
+        mag[i] = fabs(sum[i]);
+    }
+    for (int64_t t = 0; t < N; t++) {
+        const float *x = f->x + t * DIM;
+        for (int64_t s = 0; s < k; s++) {
+            inner_of(&f->gate, &f->up, ids[t * k + s] * WIDTH, x, inner);
+            add_down(&f->down, ids[t * k + s] * DIM, inner, (double)f->w[t * k + s], sum + t * DIM, mag + t * DIM);
+        }
+        const double open = gated ? 1 / (1 + exp(-dot(&f->scale, 0, x, &unused))) : 1;
+        inner_of(&f->shared_gate, &f->shared_up, 0, x, inner);
+        add_down(&f->shared_down, 0, inner, open, sum + t * DIM, mag + t * DIM);
+    }
+    for (int64_t i = 0; i < n; i++) want[i] = (float)sum[i];
+    return within(download_f32(d.out, n), want, mag, n, 2e-5, 1e-6); /* two products: twice class D */
+}
+
+static void test_shared_experts(void **state)
+{
+    (void)state;
+    const ffn f = {.gate = four_mat(EXPERTS * WIDTH, DIM), .up = four_mat(EXPERTS * WIDTH, DIM), .down = four_mat(EXPERTS * DIM, WIDTH),
+                   .shared_gate = four_mat(WIDTH, DIM), .shared_up = four_mat(WIDTH, DIM), .shared_down = four_mat(DIM, WIDTH),
+                   .scale = random_mat(kinds[14], 1, DIM), .x = randoms(N * DIM, 0.02f), .h = randoms(N * DIM, 1),
+                   .w = randoms(N * EXPERTS + 1, 1)};
+    assert_true(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, false, NONE));
+    assert_true(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, true, NONE));
+    assert_true(ffn_right(&f, 2, MOX_GPU_SHARED_UNSCALED, true, NONE));
+    assert_true(ffn_right(&f, 0, MOX_GPU_SHARED_UNSCALED, false, NONE)); /* a dense one */
+    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, false, OTHER_ID));
+    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, true, OTHER_WEIGHT));
+    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, false, NO_LOGIT));
+    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_UNSCALED, true, NOT_SHARED));
+}
+
+static bool long_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t skip)
+{
+    const int64_t rows = m->host.rows, cols = m->host.cols;
+    const mox_gpu_experts4_down p = {.down = {.first = m->device}, .shared_down = m->device, .x = upload_f32(x + skip, n * cols),
+                                     .out = device_f32(n * rows), .bias = bias->device, .n_shared = 1, .width = cols, .x_stride = cols,
+                                     .out_stride = rows, .mode = MOX_GPU_SHARED_UNSCALED};
+    launch(MOX_GPU_KERNEL_experts4_down_long, over(rows, 32), n, 1, &p);
+    float *want = floats(n * rows);
+    double *mag = doubles(n * rows);
+    for (int64_t i = 0; i < n * rows; i++)
+        want[i] = (float)(dot(m, i % rows, x + i / rows * cols, &mag[i]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, i % rows)));
+    return within(download_f32(p.out, n * rows), want, mag, n * rows, 1e-6, 1e-7);
+}
+
+static void test_long_product(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{32, 256}, {37, 4096}, {16, 4352}};
+    for (int s = 0; s < 3; s++) {
+        kit_end(NULL);
+        const both_mat m = four_mat(shapes[s][0], shapes[s][1]);
+        const both_vec bias = random_vec(s == 1 ? MOX_DT_BF16 : MOX_DT_NONE, shapes[s][0], -1, 1);
+        const float *x = activations(2 * shapes[s][1] + 1, 1);
+        assert_true(long_right(&m, x, 2, &bias, 0));
+        assert_false(long_right(&m, x, 2, &bias, 1)); /* x begins one later */
+    }
+}
+
+static bool project_right(const both_mat *m, const both_vec *bias, const float *x, mox_gpu_kernel kernel, bool wrong)
+{
+    enum { COLS = 2304, TOKENS = 2 };
+    float *y[4];
+    for (int i = 0; i < 4; i++) y[i] = device_f32(TOKENS * m[i].host.rows);
+    const mox_gpu_project4 p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .w3 = m[wrong ? 2 : 3].device, .bias0 = bias[0].device,
+                                .bias1 = bias[1].device, .bias2 = bias[2].device, .bias3 = bias[3].device, .y0 = y[0], .y1 = y[1],
+                                .y2 = y[2], .y3 = y[3], .x = upload_f32(x, TOKENS * COLS), .x_stride = COLS};
+    int64_t groups = 0;
+    for (int i = 0; i < 4; i++) groups += over(m[i].host.rows, 16);
+    launch(kernel, groups, TOKENS, 1, &p);
+    bool right = true;
+    for (int i = 0; i < 4; i++) {
+        const int64_t rows = m[i].host.rows;
+        float *want = floats(TOKENS * rows);
+        double *mag = doubles(TOKENS * rows);
+        for (int64_t j = 0; j < TOKENS * rows; j++)
+            want[j] = (float)(dot(&m[i], j % rows, x + j / rows * COLS, &mag[j]) +
+                              (bias[i].host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias[i].host, j % rows)));
+        right = right && within(download_f32(y[i], TOKENS * rows), want, mag, TOKENS * rows, 1e-6, 1e-7);
+    }
+    return right;
+}
+
+static void test_four_products(void **state)
+{
+    (void)state;
+    static const int64_t rows[4] = {40, 17, 3, 3};
+    both_mat m[4];
+    both_vec bias[4];
+    for (int i = 0; i < 4; i++) {
+        m[i] = four_mat(rows[i], 2304);
+        bias[i] = random_vec(i == 2 ? MOX_DT_F32 : MOX_DT_NONE, rows[i], -1, 1);
+    }
+    const float *x = activations(2 * 2304, 1);
+    assert_true(project_right(m, bias, x, MOX_GPU_KERNEL_project4, false));
+    assert_true(project_right(m, bias, x, MOX_GPU_KERNEL_project4_long, false));
+    assert_false(project_right(m, bias, x, MOX_GPU_KERNEL_project4, true));
+}
+
+/* ---- latent attention ---- */
+
+static bool fold_right(const both_mat *m, int64_t heads, int64_t nope, int64_t head_rows, const float *q, int64_t shift)
+{
+    const int64_t rank = m->host.cols, all = N * heads * rank;
+    float *want = floats(all);
+    double *mag = doubles(all);
+    for (int64_t i = 0; i < all; i++) {
+        double sum = 0;
+        mag[i] = 0;
+        for (int64_t j = 0; j < nope; j++) {
+            const int64_t at = (i / rank % heads * head_rows + j) * rank + i % rank;
+            sum += (double)q[i / rank * nope + j] * m->value[at];
+            mag[i] += fabs((double)q[i / rank * nope + j]) * m->mag[at];
+        }
+        want[i] = (float)sum;
+    }
+    const mox_gpu_mla4_fold p = {.w = m->device, .q = upload_f32(q, N * heads * nope), .out = device_f32(all), .n = N, .heads = heads,
+                                 .nope = nope, .rank = rank, .head_rows = head_rows - shift};
+    launch(MOX_GPU_KERNEL_mla4_fold, over(rank, 512), heads, N, &p);
+    return within(download_f32(p.out, all), want, mag, all, 1e-6, 1e-7);
+}
+
+static void test_fold(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{128, 512}, {20, 256}, {150, 768}}; /* rows of a head, columns */
+    for (int s = 0; s < 3; s++) {
+        kit_end(NULL);
+        const int64_t nope = shapes[s][0];
+        const both_mat m = four_mat(2 * (nope + 9), shapes[s][1]);
+        const float *q = randoms(N * 2 * nope, 1);
+        assert_true(fold_right(&m, 2, nope, nope + 9, q, 0));
+        assert_false(fold_right(&m, 2, nope, nope + 9, q, 1));
+    }
+}
+
+static bool unfold_right(const both_mat *m, int64_t heads, int64_t rows, const float *x, int64_t first)
+{
+    const int64_t rank = m->host.cols, head_rows = m->host.rows / heads, all = N * heads * rows;
+    float *want = floats(all);
+    double *mag = doubles(all);
+    for (int64_t i = 0; i < all; i++)
+        want[i] = (float)dot(m, i / rows % heads * head_rows + head_rows - rows + i % rows, x + i / rows * rank, &mag[i]);
+    const mox_gpu_mla4_unfold p = {.w = m->device, .x = upload_f32(x, N * heads * rank), .y = device_f32(all), .n = N, .rows = rows,
+                                   .head_rows = head_rows, .first_row = first, .x_stride = heads * rank, .x_head_stride = rank,
+                                   .y_stride = heads * rows, .y_head_stride = rows};
+    launch(MOX_GPU_KERNEL_mla4_unfold, over(rows, 128), heads, N, &p);
+    return within(download_f32(p.y, all), want, mag, all, 1e-6, 1e-7);
+}
+
+static void test_unfold(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{128, 512}, {20, 256}, {137, 1024}};
+    for (int s = 0; s < 3; s++) {
+        kit_end(NULL);
+        const both_mat m = four_mat(3 * (shapes[s][0] + 7), shapes[s][1]);
+        const float *x = activations(N * 3 * shapes[s][1], 1);
+        assert_true(unfold_right(&m, 3, shapes[s][0], x, 7));
+        assert_false(unfold_right(&m, 3, shapes[s][0], x, 6));
+    }
+}
+
+/* Rows of spans that have one; the others must stay as they were. */
+static bool streams_right(mox_gpu_attention_latent p, const float *want, const timeline *t, int64_t width)
+{
+    p.a.out = device_f32(ROWS_OF_SPANS * width);
+    launch(MOX_GPU_KERNEL_attention_latent, over(over(p.a.heads, 2) * p.n_streams, 8), SPANS, p.a.n_pieces, &p);
+    if (p.a.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_merge, p.a.heads, SPANS, 1, &p.a);
+    const float *got = download_f32(p.a.out, ROWS_OF_SPANS * width);
+    bool right = true;
+    for (int s = 0; s < SPANS; s++)
+        for (int64_t i = t->host[s].row0; i < t->host[s].row0 + t->host[s].n; i++) {
+            if (t->host[s].n == 1) right = right && class_s(got + i * width, want + i * width, width, 1);
+            else for (int64_t d = 0; d < width; d++) assert_true(isnan(got[i * width + d]));
+        }
+    return right;
+}
+
+static void test_streams(void **state)
+{
+    (void)state;
+    enum { HEADS = 3, RANK = MOX_GPU_LATENT_RANK, ROPE = MOX_GPU_LATENT_ROPE, WIDE = HEADS * RANK, ALL = ROWS_OF_SPANS * WIDE };
+    const timeline *t = make_timeline_of((const int64_t[SPANS]){7, 1, 1}, (const int64_t[SPANS]){13, 420, 5});
+    const both_cache latent = make_cache(MOX_DT_F16, 1, RANK), key = make_cache(MOX_DT_F16, 1, ROPE);
+    const float *q = randoms(ALL, 0.5f), *q_pe = randoms(ROWS_OF_SPANS * HEADS * ROPE, 0.5f);
+    float *want = floats(ALL);
+    mox_mla_attention_ref(&(mox_mla_attention_args){.q = q, .q_pe = q_pe, .ctx = want, .latent = latent.host, .k_pe = key.host,
+                                                    .spans = t->host, .n_spans = SPANS, .heads = HEADS, .rank = RANK, .rope = ROPE,
+                                                    .scale = 0.3f}, 0, ROWS_OF_SPANS * HEADS);
+    mox_gpu_attention_latent p = {.a = {.q = upload_f32(q, ALL), .q2 = upload_f32(q_pe, ROWS_OF_SPANS * HEADS * ROPE), .spans = t->device,
+                                        .k = latent.device, .k2 = key.device, .v = latent.device, .n_spans = SPANS, .heads = HEADS,
+                                        .kv_heads = 1, .dim = RANK, .dim2 = ROPE, .v_dim = RANK, .q_stride = WIDE, .q_head_stride = RANK,
+                                        .q2_stride = HEADS * ROPE, .q2_head_stride = ROPE, .out_stride = WIDE, .out_head_stride = RANK,
+                                        .n_pieces = 1, .scale = 0.3f, .causal = 1,
+                                        .parts = device_f32(SPANS * HEADS * MOX_GPU_PIECES * (RANK + 2))}};
+    for (p.n_streams = 1; p.n_streams <= 8; p.n_streams *= 2) {
+        p.a.n_pieces = 1;
+        assert_true(streams_right(p, want, t, WIDE));
+        p.a.n_pieces = 3;
+        assert_true(streams_right(p, want, t, WIDE));
+    }
+    p.n_streams = 4;
+    p.a.window = 420; /* one key less */
+    assert_false(streams_right(p, want, t, WIDE));
+    p.a.window = 0;
+    p.a.k2 = latent.device;
+    assert_false(streams_right(p, want, t, WIDE));
+}
+
+static bool cache_near(const both_cache *c, mox_dtype type)
+{
+    const int64_t n = c->bytes / mox_dtype_bytes(type);
+    float *got = floats(n), *want = floats(n);
+    const mox_vec a = {.type = type, .n = n, .data = download(c->device.data, c->bytes)}, b = {.type = type, .n = n, .data = c->host.data};
+    for (int64_t i = 0; i < n; i++) {
+        got[i] = mox_vec_at(&a, i);
+        want[i] = mox_vec_at(&b, i);
+    }
+    return within(got, want, NULL, n, type == MOX_DT_F16 ? 1e-3 : 0, 3e-5); /* f16: another rounding at most */
+}
+
+/* In one launch what nine do one after the other. */
+static void check_mla_heads(mox_dtype type, bool interleaved, bool wrong)
+{
+    enum { HEADS = 5, NOPE = 40, ROPE = 72, RANK = 100, ROWS = ROWS_OF_SPANS };
+    const timeline *t = make_timeline();
+    const both_cache lc = make_cache(type, 1, RANK), kc = make_cache(type, 1, ROPE);
+    const float *q = randoms(ROWS * HEADS * (NOPE + ROPE), 1), *kv = randoms(ROWS * (RANK + ROPE), 1);
+    float *nope = floats(ROWS * HEADS * NOPE), *pe = floats(ROWS * HEADS * ROPE), *latent = floats(ROWS * RANK), *k_pe = floats(ROWS * ROPE);
+    float freq[ROPE / 2];
+    int32_t pos[ROWS];
+    for (int s = 0; s < SPANS; s++)
+        for (int64_t i = 0; i < t->host[s].n; i++) pos[t->host[s].row0 + i] = (int32_t)(t->host[s].pos0 + i);
+    for (int i = 0; i < ROPE / 2; i++) freq[i] = powf(10000.0f, -2.0f * (float)i / ROPE);
+    const both_vec w = random_vec(MOX_DT_BF16, RANK, 0.5f, 1.5f);
+    const mox_gpu_mla_heads p = {.q_full = upload_f32(q, ROWS * HEADS * (NOPE + ROPE)), .kv = upload_f32(kv, ROWS * (RANK + ROPE)),
+                                 .q_nope = device_f32(ROWS * HEADS * NOPE), .q_pe = device_f32(ROWS * HEADS * ROPE),
+                                 .inv_freq = upload_f32(freq, ROPE / 2), .pos = upload(pos, sizeof pos), .spans = t->device,
+                                 .latent = lc.device, .k_pe = kc.device, .weight = w.device, .heads = HEADS, .nope = NOPE, .rope = ROPE,
+                                 .rank = RANK, .eps = wrong ? 1e-3f : 1e-6f, .mscale = 1.1f, .interleaved = interleaved};
+    launch(MOX_GPU_KERNEL_mla_heads, over(HEADS + 2, 4), ROWS, 1, &p);
+    mox_mla_split_ref(&(mox_mla_split_args){.q_full = q, .kv = kv, .q_nope = nope, .q_pe = pe, .latent = latent, .k_pe = k_pe, .n = ROWS,
+                                            .heads = HEADS, .nope = NOPE, .rope = ROPE, .rank = RANK}, 0, ROWS);
+    mox_rms_norm_ref(&(mox_rms_norm_args){.x = latent, .out = latent, .n = ROWS, .heads = 1, .dim = RANK, .x_stride = RANK,
+                                          .x_head_stride = RANK, .out_stride = RANK, .out_head_stride = RANK, .weight = w.host, .eps = 1e-6f}, 0, ROWS);
+    mox_rope_args rope = {.x = pe, .n = ROWS, .heads = HEADS, .stride = HEADS * ROPE, .head_stride = ROPE, .rotary_dim = ROPE,
+                          .inv_freq = freq, .mscale = 1.1f, .pairing = interleaved ? MOX_ROPE_INTERLEAVED : MOX_ROPE_HALF, .pos = pos,
+                          .pos_stride = 1};
+    mox_rope_ref(&rope, 0, ROWS);
+    rope.x = k_pe;
+    rope.heads = 1;
+    rope.stride = ROPE;
+    mox_rope_ref(&rope, 0, ROWS);
+    mox_kv_append_args append = {.cache = lc.host, .spans = t->host, .n_spans = SPANS, .src = latent, .heads = 1, .dim = RANK, .stride = RANK,
+                                 .head_stride = RANK};
+    mox_kv_append_ref(&append, 0, ROWS);
+    append = (mox_kv_append_args){.cache = kc.host, .spans = t->host, .n_spans = SPANS, .src = k_pe, .heads = 1, .dim = ROPE, .stride = ROPE,
+                                  .head_stride = ROPE};
+    mox_kv_append_ref(&append, 0, ROWS);
+    assert_memory_equal(download_f32(p.q_nope, ROWS * HEADS * NOPE), nope, ROWS * HEADS * NOPE * 4);
+    assert_true(within(download_f32(p.q_pe, ROWS * HEADS * ROPE), pe, NULL, ROWS * HEADS * ROPE, 0, 3e-5));
+    assert_true(cache_near(&kc, type));
+    assert_int_equal(cache_near(&lc, type), !wrong);
+}
+
+static void test_mla_heads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        kit_end(NULL);
+        check_mla_heads(i % 2 ? MOX_DT_F16 : MOX_DT_F32, i / 2 == 1, i == 4);
+    }
+}
+
+/* ---- the gated delta rule ---- */
+
+typedef struct rule {
+    int64_t k_heads, v_heads, k_dim, v_dim, width;
+} rule;
+
+static bool step_right(rule r, bool wrong)
+{
+    const int64_t key = r.k_heads * r.k_dim, value = r.v_heads * r.v_dim, C = 2 * key + value, n_state = value * r.k_dim, H = r.v_heads;
+    const int64_t n_past = (r.width - 1) * C;
+    const float *x = randoms(C, 1), *z = randoms(value, 2), *a = randoms(H, 3), *b = randoms(H, 3), *past = randoms(n_past + 1, 1);
+    const float *s = randoms(n_state, 1);
+    const both_vec w = random_vec(MOX_DT_BF16, C * r.width, -1, 1), rate = random_vec(MOX_DT_F32, H, -4, 1);
+    const both_vec bias = random_vec(MOX_DT_BF16, H, -2, 2), norm = random_vec(MOX_DT_F16, r.v_dim, 0.5f, 1.5f);
+    const mox_gpu_gdn_mix m = {.x = upload_f32(x, C), .state = upload_f32(past, n_past + 1), .out = device_f32(C), .weight = w.device,
+                               .k_heads = r.k_heads, .v_heads = H, .k_dim = r.k_dim, .v_dim = r.v_dim, .channels = C, .width = r.width,
+                               .eps = 1e-6f};
+    launch(MOX_GPU_KERNEL_gdn_mix, over(2 * r.k_heads + H, 2), 1, 1, &m);
+    const mox_gpu_gdn_step p = {.mixed = m.out, .a = upload_f32(wrong ? b : a, H), .b = upload_f32(b, H), .z = upload_f32(z, value),
+                                .state = upload_f32(s, n_state), .out = device_f32(value), .a_log = rate.device, .dt_bias = bias.device,
+                                .norm = norm.device, .k_heads = r.k_heads, .v_heads = H, .k_dim = r.k_dim, .v_dim = r.v_dim, .eps = 1e-6f};
+    launch(MOX_GPU_KERNEL_gdn_step, H, 1, 1, &p);
+
+    float *mixed = floats(C), *moved = floats(n_past + 1), *g = floats(H), *beta = floats(H), *s_want = floats(n_state), *out = floats(value);
+    memcpy(moved, past, (size_t)n_past * 4);
+    memcpy(s_want, s, (size_t)n_state * 4);
+    mox_conv1d_silu_ref(&(mox_conv1d_silu_args){.x = x, .state = past, .weight = w.host, .out = mixed, .n = 1, .channels = C,
+                                                .width = r.width, .x_stride = C, .out_stride = C}, 0, C);
+    mox_conv1d_shift_ref(&(mox_conv1d_shift_args){.x = x, .state = moved, .n = 1, .channels = C, .width = r.width, .x_stride = C}, 0, C);
+    mox_gdn_qk_norm_ref(&(mox_gdn_qk_norm_args){.q = mixed, .k = mixed + key, .n = 1, .heads = r.k_heads, .dim = r.k_dim, .stride = C,
+                                                .eps = 1e-6f}, 0, 1);
+    mox_gdn_gates_ref(&(mox_gdn_gates_args){.a = a, .b = b, .a_stride = H, .b_stride = H, .a_log = rate.host, .dt_bias = bias.host, .g = g,
+                                            .beta = beta, .n = 1, .heads = H}, 0, 1);
+    mox_gdn_recurrent_ref(&(mox_gdn_args){.q = mixed, .k = mixed + key, .v = mixed + 2 * key, .q_stride = C, .k_stride = C, .v_stride = C,
+                                          .g = g, .beta = beta, .state = s_want, .out = out, .n = 1, .k_heads = r.k_heads, .v_heads = H,
+                                          .k_dim = r.k_dim, .v_dim = r.v_dim}, 0, value);
+    mox_gated_rms_norm_ref(&(mox_gated_rms_norm_args){.x = out, .z = z, .out = out, .rows = H, .dim = r.v_dim, .weight = norm.host,
+                                                      .eps = 1e-6f}, 0, H);
+    assert_true(within(download_f32(m.out, C), mixed, NULL, C, 1e-5, 2e-6));
+    assert_memory_equal(download_f32(m.state, n_past), moved, (size_t)n_past * 4);
+    return within(download_f32(p.state, n_state), s_want, NULL, n_state, 0, 1e-5) && within(download_f32(p.out, value), out, NULL, value, 1e-5, 3e-5);
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    static const rule rules[] = {{2, 4, 128, 128, 4}, {1, 3, 33, 7, 2}, {3, 3, 64, 100, 8}, {1, 1, 4, 4, 1}};
+    for (int i = 0; i < 4; i++) {
+        kit_end(NULL);
+        assert_true(step_right(rules[i], false));
+        assert_false(step_right(rules[i], true));
+    }
+}
+
+/* ---- norms of long rows ---- */
+
+static void test_long_norms(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, LONG = 7168, ALL = ROWS * LONG };
+    const both_vec w = random_vec(MOX_DT_BF16, LONG, 0.5f, 1.5f);
+    const float *a = randoms(ALL, 2), *b = randoms(ALL, 2);
+    float *res = floats(ALL), *norm = floats(ALL);
+    mox_residual_norm_ref(&(mox_residual_norm_args){.a = a, .b = b, .res = res, .norm = norm, .rows = ROWS, .dim = LONG, .weight = w.host,
+                                                    .offset = 1, .eps = 1e-6f}, 0, ROWS);
+    mox_gpu_residual_norm_long p = {.a = upload_f32(a, ALL), .b = upload_f32(b, ALL), .norm = device_f32(ALL), .dim = LONG,
+                                    .weight = w.device, .offset = 1, .eps = 1e-6f};
+    p.res = (float *)(uintptr_t)p.a; /* as the engine calls it */
+    launch(MOX_GPU_KERNEL_residual_norm_long, ROWS, 1, 1, &p);
+    assert_memory_equal(download_f32(p.res, ALL), res, ALL * 4);
+    assert_true(class_p(download_f32(p.norm, ALL), norm, ALL));
+    mox_gpu_rms_norm_long n = {.x = p.res, .out = device_f32(ALL), .heads = 1, .dim = LONG, .x_stride = LONG, .x_head_stride = LONG,
+                               .out_stride = LONG, .out_head_stride = LONG, .weight = w.device, .offset = 1, .eps = 1e-6f};
+    launch(MOX_GPU_KERNEL_rms_norm_long, 1, ROWS, 1, &n);
+    assert_true(class_p(download_f32(n.out, ALL), norm, ALL));
+    n.eps = 1e-3f;
+    launch(MOX_GPU_KERNEL_rms_norm_long, 1, ROWS, 1, &n);
+    assert_false(class_p(download_f32(n.out, ALL), norm, ALL));
+    launch(MOX_GPU_KERNEL_residual_norm_long, ROWS, 1, 1, &p); /* adds b once more */
+    assert_false(class_p(download_f32(p.norm, ALL), norm, ALL));
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
+    const struct CMUnitTest tests[] = {TEST(test_shared_experts), TEST(test_long_product), TEST(test_four_products), TEST(test_fold),
+                                       TEST(test_unfold), TEST(test_streams), TEST(test_mla_heads), TEST(test_step), TEST(test_long_norms)};
+    return cmocka_run_group_tests(tests, kit_open, kit_close);
+}
