@@ -7,13 +7,11 @@
 
 /* ---- feed-forwards with a shared expert ---- */
 
-enum { EXPERTS = 4, N = 2, DIM = 2304, WIDTH = 512 }; /* nine chunks of columns: more than there are waves */
-typedef struct ffn {
-    both_mat gate, up, down, shared_gate, shared_up, shared_down, scale;
-    const float *x, *h, *w;
-} ffn;
-typedef enum mistake { NONE, OTHER_ID, NO_LOGIT, OTHER_WEIGHT, NOT_SHARED } mistake;
+/* Chunks of columns are more than there are waves, in one matrix of the first product, in all slots of the second. */
+enum { EXPERTS = 4, K = 3, N = 2, COLS = 2304, WIDTH = 40, SECOND_COLS = 768 };
+static const int32_t ids[N * K] = {3, 0, 2, 1, 3, 0};
 
+/* The experts whose rows a matrix has one after the other. */
 static mox_gpu_stack stack_of(const both_mat *all)
 {
     mox_gpu_stack s = {.first = all->device};
@@ -23,86 +21,101 @@ static mox_gpu_stack stack_of(const both_mat *all)
     return s;
 }
 
-static void inner_of(const both_mat *gate, const both_mat *up, int64_t first, const float *x, float *inner)
+typedef struct first_half {
+    both_mat gate, up, shared_gate, shared_up, scale;
+    const float *x;
+} first_half;
+
+/* swap: the shared expert has gate and up the other way round. */
+static bool gate_up_right(const first_half *f, int64_t k, bool swap, bool drop_logits)
 {
-    double unused;
-    for (int r = 0; r < WIDTH; r++) {
-        const double v = dot(gate, first + r, x, &unused);
-        inner[r] = (float)(v / (1 + exp(-v)) * dot(up, first + r, x, &unused));
+    const int64_t slots = k + 1, n_pairs = N * slots, all = n_pairs * WIDTH;
+    const mox_gpu_experts4_gate_up g = {.gate = stack_of(&f->gate), .up = stack_of(&f->up), .scale = f->scale.device,
+                                        .shared_gate = swap ? f->shared_up.device : f->shared_gate.device,
+                                        .shared_up = swap ? f->shared_gate.device : f->shared_up.device, .ids = upload(ids, sizeof ids),
+                                        .x = upload_f32(f->x, N * COLS), .y = device_f32(all), .logit = device_f32(N), .k = k,
+                                        .n_shared = 1, .n_pairs = n_pairs, .x_stride = COLS};
+    launch(MOX_GPU_KERNEL_experts4_gate_up, over(WIDTH, 16), drop_logits ? n_pairs : n_pairs + N, 1, &g);
+    float *want = floats(all), logits[N];
+    double *mag = doubles(all), of_logits[N];
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t pair = i / WIDTH, t = pair / slots, slot = pair % slots, first = slot == k ? 0 : ids[t * k + slot] * WIDTH;
+        const float *x = f->x + t * COLS;
+        double gate_mag, up_mag;
+        const double v = dot(slot == k ? &f->shared_gate : &f->gate, first + i % WIDTH, x, &gate_mag);
+        const double u = dot(slot == k ? &f->shared_up : &f->up, first + i % WIDTH, x, &up_mag);
+        want[i] = (float)(v / (1 + exp(-v)) * u);
+        mag[i] = gate_mag * fabs(u) + up_mag * fabs(v);
     }
+    for (int t = 0; t < N; t++) logits[t] = (float)dot(&f->scale, 0, f->x + t * COLS, &of_logits[t]);
+    return within(download_f32(g.y, all), want, mag, all, 3e-6, 1e-6) && within(download_f32(g.logit, N), logits, of_logits, N, 1e-5, 1e-7);
 }
 
-/* What a token adds up to, from the expert at `first` of down on. */
-static void add_down(const both_mat *down, int64_t first, const float *inner, double weight, double *sum, double *mag)
-{
-    for (int r = 0; r < DIM; r++) {
-        double size;
-        sum[r] += weight * dot(down, first + r, inner, &size);
-        mag[r] += fabs(weight) * size;
-    }
-}
-
-static bool ffn_right(const ffn *f, int64_t k, int64_t mode, bool is_long, mistake m)
-{
-    static const int32_t ids[] = {3, 0, 2, 1, 3, 0}, others[] = {3, 0, 2, 1, 0, 3};
-    const int64_t slots = k + 1, n = N * DIM, n_pairs = N * slots;
-    const bool gated = mode == MOX_GPU_SHARED_GATED;
-    float *logit = device_f32(N);
-    const mox_gpu_experts4_gate_up g = {.gate = stack_of(&f->gate), .up = stack_of(&f->up), .shared_gate = f->shared_gate.device,
-                                        .shared_up = f->shared_up.device, .scale = f->scale.device, .ids = upload(ids, sizeof ids),
-                                        .x = upload_f32(f->x, n), .y = device_f32(n_pairs * WIDTH), .logit = logit, .k = k, .n_shared = 1,
-                                        .n_pairs = n_pairs, .x_stride = DIM};
-    launch(MOX_GPU_KERNEL_experts4_gate_up, WIDTH / 16, gated && m != NO_LOGIT ? n_pairs + N : n_pairs, 1, &g);
-    const mox_gpu_experts4_down d = {.down = stack_of(&f->down), .shared_down = m == NOT_SHARED ? f->down.device : f->shared_down.device,
-                                     .ids = m == OTHER_ID ? upload(others, sizeof others) : g.ids,
-                                     .w = upload_f32(m == OTHER_WEIGHT ? f->w + 1 : f->w, N * EXPERTS), .x = g.y, .h = upload_f32(f->h, n),
-                                     .gate = logit, .out = device_f32(n), .k = k, .n_shared = 1, .width = WIDTH, .x_stride = slots * WIDTH,
-                                     .h_stride = DIM, .out_stride = DIM, .gate_stride = 1, .mode = mode};
-    launch(is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down, over(DIM, is_long ? 32 : 16), N, 1, &d);
-    float *want = floats(n), inner[WIDTH];
-    double *sum = doubles(n), *mag = doubles(n), unused;
-    for (int64_t i = 0; i < n; i++) {
-        sum[i] = (double)f->h[i];
-        mag[i] = fabs(sum[i]);
-    }
-    for (int64_t t = 0; t < N; t++) {
-        const float *x = f->x + t * DIM;
-        for (int64_t s = 0; s < k; s++) {
-            inner_of(&f->gate, &f->up, ids[t * k + s] * WIDTH, x, inner);
-            add_down(&f->down, ids[t * k + s] * DIM, inner, (double)f->w[t * k + s], sum + t * DIM, mag + t * DIM);
-        }
-        const double open = gated ? 1 / (1 + exp(-dot(&f->scale, 0, x, &unused))) : 1;
-        inner_of(&f->shared_gate, &f->shared_up, 0, x, inner);
-        add_down(&f->shared_down, 0, inner, open, sum + t * DIM, mag + t * DIM);
-    }
-    for (int64_t i = 0; i < n; i++) want[i] = (float)sum[i];
-    return within(download_f32(d.out, n), want, mag, n, 2e-5, 1e-6); /* two products: twice class D */
-}
-
-static void test_shared_experts(void **state)
+static void test_shared_gate_up(void **state)
 {
     (void)state;
-    const ffn f = {.gate = four_mat(EXPERTS * WIDTH, DIM), .up = four_mat(EXPERTS * WIDTH, DIM), .down = four_mat(EXPERTS * DIM, WIDTH),
-                   .shared_gate = four_mat(WIDTH, DIM), .shared_up = four_mat(WIDTH, DIM), .shared_down = four_mat(DIM, WIDTH),
-                   .scale = random_mat(kinds[14], 1, DIM), .x = randoms(N * DIM, 0.02f), .h = randoms(N * DIM, 1),
-                   .w = randoms(N * EXPERTS + 1, 1)};
-    assert_true(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, false, NONE));
-    assert_true(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, true, NONE));
-    assert_true(ffn_right(&f, 2, MOX_GPU_SHARED_UNSCALED, true, NONE));
-    assert_true(ffn_right(&f, 0, MOX_GPU_SHARED_UNSCALED, false, NONE)); /* a dense one */
-    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, false, OTHER_ID));
-    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, true, OTHER_WEIGHT));
-    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_GATED, false, NO_LOGIT));
-    assert_false(ffn_right(&f, 3, MOX_GPU_SHARED_UNSCALED, true, NOT_SHARED));
+    const first_half f = {.gate = four_mat(EXPERTS * WIDTH, COLS), .up = four_mat(EXPERTS * WIDTH, COLS), .shared_gate = four_mat(WIDTH, COLS),
+                          .shared_up = four_mat(WIDTH, COLS), .scale = random_mat(kinds[14], 1, COLS), .x = randoms(N * COLS, 0.02f)};
+    assert_true(gate_up_right(&f, K, false, false));
+    assert_true(gate_up_right(&f, 0, false, false)); /* a dense one */
+    assert_false(gate_up_right(&f, 1, true, false));
+    assert_false(gate_up_right(&f, 0, false, true));
 }
 
-static bool long_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t skip)
+typedef struct second_half {
+    both_mat down, shared_down;
+    const float *x, *h, *w, *logit;
+} second_half;
+typedef enum mistake { NO_MISTAKE, OTHER_ID, OTHER_WEIGHT, NOT_SHARED, NOT_GATED } mistake;
+
+static bool down_right(const second_half *f, int64_t k, bool is_long, mistake m)
+{
+    static const int32_t others[N * K] = {3, 0, 2, 1, 0, 3};
+    const int64_t slots = k + 1, n = N * WIDTH;
+    const mox_gpu_experts4_down d = {.down = stack_of(&f->down), .shared_down = m == NOT_SHARED ? f->down.device : f->shared_down.device,
+                                     .ids = upload(m == OTHER_ID ? others : ids, sizeof ids),
+                                     .w = upload_f32(m == OTHER_WEIGHT ? f->w + 1 : f->w, N * K), .x = upload_f32(f->x, N * slots * SECOND_COLS),
+                                     .h = upload_f32(f->h, n), .gate = upload_f32(f->logit, N), .out = device_f32(n), .k = k, .n_shared = 1,
+                                     .width = SECOND_COLS, .x_stride = slots * SECOND_COLS, .h_stride = WIDTH, .out_stride = WIDTH,
+                                     .gate_stride = 1, .mode = m == NOT_GATED ? MOX_GPU_SHARED_UNSCALED : MOX_GPU_SHARED_GATED};
+    launch(is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down, over(WIDTH, is_long ? 32 : 16), N, 1, &d);
+    float *want = floats(n);
+    double *mag = doubles(n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t t = i / WIDTH, r = i % WIDTH;
+        double sum = (double)f->h[i];
+        mag[i] = fabs(sum);
+        for (int64_t s = 0; s <= k; s++) {
+            const double weight = s == k ? 1 / (1 + exp(-(double)f->logit[t])) : (double)f->w[t * k + s];
+            double size;
+            sum += weight * dot(s == k ? &f->shared_down : &f->down, (s == k ? 0 : ids[t * k + s] * WIDTH) + r, f->x + (t * slots + s) * SECOND_COLS, &size);
+            mag[i] += fabs(weight) * size;
+        }
+        want[i] = (float)sum;
+    }
+    return within(download_f32(d.out, n), want, mag, n, 2e-6, 1e-7);
+}
+
+static void test_shared_down(void **state)
+{
+    (void)state;
+    const second_half f = {.down = four_mat(EXPERTS * WIDTH, SECOND_COLS), .shared_down = four_mat(WIDTH, SECOND_COLS),
+                           .x = randoms(N * (K + 1) * SECOND_COLS, 1), .h = randoms(N * WIDTH, 1), .w = randoms(N * K + 1, 1),
+                           .logit = randoms(N, 2)};
+    for (int is_long = 0; is_long < 2; is_long++) {
+        assert_true(down_right(&f, K, is_long, NO_MISTAKE));
+        assert_true(down_right(&f, 1, is_long, NO_MISTAKE));
+        for (mistake m = OTHER_ID; m <= NOT_GATED; m++) assert_false(down_right(&f, K, is_long, m));
+    }
+}
+
+static bool long_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, bool is_long, int64_t skip)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
     const mox_gpu_experts4_down p = {.down = {.first = m->device}, .shared_down = m->device, .x = upload_f32(x + skip, n * cols),
                                      .out = device_f32(n * rows), .bias = bias->device, .n_shared = 1, .width = cols, .x_stride = cols,
                                      .out_stride = rows, .mode = MOX_GPU_SHARED_UNSCALED};
-    launch(MOX_GPU_KERNEL_experts4_down_long, over(rows, 32), n, 1, &p);
+    launch(is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down, over(rows, is_long ? 32 : 16), n, 1, &p);
     float *want = floats(n * rows);
     double *mag = doubles(n * rows);
     for (int64_t i = 0; i < n * rows; i++)
@@ -113,20 +126,22 @@ static bool long_right(const both_mat *m, const float *x, int64_t n, const both_
 static void test_long_product(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{32, 256}, {37, 4096}, {16, 4352}};
+    static const int64_t shapes[][2] = {{32, 256}, {37, 4096}, {16, 6400}};
     for (int s = 0; s < 3; s++) {
         kit_end(NULL);
         const both_mat m = four_mat(shapes[s][0], shapes[s][1]);
         const both_vec bias = random_vec(s == 1 ? MOX_DT_BF16 : MOX_DT_NONE, shapes[s][0], -1, 1);
         const float *x = activations(2 * shapes[s][1] + 1, 1);
-        assert_true(long_right(&m, x, 2, &bias, 0));
-        assert_false(long_right(&m, x, 2, &bias, 1)); /* x begins one later */
+        for (int is_long = 0; is_long < 2; is_long++) {
+            assert_true(long_right(&m, x, 2, &bias, is_long, 0));
+            assert_false(long_right(&m, x, 2, &bias, is_long, 1)); /* x begins one later */
+        }
     }
 }
 
 static bool project_right(const both_mat *m, const both_vec *bias, const float *x, mox_gpu_kernel kernel, bool wrong)
 {
-    enum { COLS = 2304, TOKENS = 2 };
+    enum { TOKENS = 2 };
     float *y[4];
     for (int i = 0; i < 4; i++) y[i] = device_f32(TOKENS * m[i].host.rows);
     const mox_gpu_project4 p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .w3 = m[wrong ? 2 : 3].device, .bias0 = bias[0].device,
@@ -425,7 +440,7 @@ static void test_long_norms(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
-    const struct CMUnitTest tests[] = {TEST(test_shared_experts), TEST(test_long_product), TEST(test_four_products), TEST(test_fold),
+    const struct CMUnitTest tests[] = {TEST(test_shared_gate_up), TEST(test_shared_down), TEST(test_long_product), TEST(test_four_products), TEST(test_fold),
                                        TEST(test_unfold), TEST(test_streams), TEST(test_mla_heads), TEST(test_step), TEST(test_long_norms)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }
