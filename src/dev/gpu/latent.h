@@ -49,7 +49,8 @@ GPU_KERNEL_EARLY(mla_heads, LATENT_THREADS)
         GPU_GLOBAL(f32) *nope = p->q_nope + (t * p->heads + job) * p->nope, *pe = p->q_pe + (t * p->heads + job) * p->rope;
         for (int64_t i = lane; i < p->nope; i += GPU_LANES) gpu_store(nope, i, gpu_load(q, i));
         for (int64_t i = lane; i < p->rope / 2; i += GPU_LANES) {
-            const turned r = i == lane ? first : turn_of(p, pos, i);
+            turned r = first;
+            if (i != lane) r = turn_of(p, pos, i);
             const float v0 = gpu_load(q, p->nope + r.i0), v1 = gpu_load(q, p->nope + r.i1);
             gpu_store(pe, r.i0, v0 * r.c - v1 * r.s);
             gpu_store(pe, r.i1, v1 * r.c + v0 * r.s);
@@ -66,7 +67,8 @@ GPU_KERNEL_EARLY(mla_heads, LATENT_THREADS)
     }
     const int64_t at = cache_offset(p->k_pe, span.pages, span.pos0 + i_row, 0);
     for (int64_t i = lane; i < p->rope / 2; i += GPU_LANES) {
-        const turned r = i == lane ? first : turn_of(p, pos, i);
+        turned r = first;
+        if (i != lane) r = turn_of(p, pos, i);
         const float v0 = gpu_load(kv, p->rank + r.i0), v1 = gpu_load(kv, p->rank + r.i1);
         store_cached(p->k_pe, at + r.i0, v0 * r.c - v1 * r.s);
         store_cached(p->k_pe, at + r.i1, v1 * r.c + v0 * r.s);
@@ -186,7 +188,7 @@ enum { LATENT_QUADS = MOX_GPU_LATENT_RANK / (8 * GPU_LANES), LATENT_PART = 8 * L
 /* A key of a lane: 16 numbers of its latent part, two of the turned one. */
 typedef struct latent_key {
     gpu_quad latent[LATENT_QUADS];
-    uint32_t turned;
+    uint32_t pe;
 } latent_key;
 GPU_TYPE(latent_key, latent_key);
 
@@ -196,7 +198,7 @@ GPU_FN void latent_load(const GPU_CONSTANT(mox_gpu_attention_latent) *p, mox_gpu
     const int64_t at = cache_offset(p->a.k, s.pages, j, 0), at2 = cache_offset(p->a.k2, s.pages, j, 0);
     GPU_UNROLL
     for (int32_t i = 0; i < LATENT_QUADS; i++) key->latent[i] = gpu_load(GPU_CAST(quad, p->a.k.data), at / 8 + i * GPU_LANES + lane);
-    key->turned = gpu_load(GPU_CAST(u32, p->a.k2.data), at2 / 2 + lane);
+    key->pe = gpu_load(GPU_CAST(u32, p->a.k2.data), at2 / 2 + lane);
 }
 
 /* What a wave keeps of each of its heads. */
@@ -215,7 +217,8 @@ GPU_FN void latent_add(const GPU_PRIVATE(latent_key) *key, int32_t n, float scal
         float dot = 0.0f;
         GPU_UNROLL
         for (int32_t i = 0; i < LATENT_PART; i++) dot += st->q[i] * decode_number(key[a].latent[i / 8], i % 8);
-        dot += st->q[LATENT_PART] * gpu_f16_to_f32(key[a].turned & 0xFFFFu) + st->q[LATENT_PART + 1] * gpu_f16_to_f32(key[a].turned >> 16);
+        const float low = gpu_f16_to_f32(key[a].pe & 0xFFFFu), high = gpu_f16_to_f32(key[a].pe >> 16);
+        dot += low * st->q[LATENT_PART] + high * st->q[LATENT_PART + 1];
         dot = gpu_lane_sum(dot);
         score[a] = a < n ? scale * dot : -GPU_INFINITY;
         max = gpu_max(max, score[a]);
