@@ -48,7 +48,8 @@ static bool gate_up_right(const first_half *f, int64_t k, bool swap, bool drop_l
         mag[i] = gate_mag * fabs(u) + up_mag * fabs(v);
     }
     for (int t = 0; t < N; t++) logits[t] = (float)dot(&f->scale, 0, f->x + t * COLS, &of_logits[t]);
-    return within(download_f32(g.y, all), want, mag, all, 3e-6, 1e-6) && within(download_f32(g.logit, N), logits, of_logits, N, 1e-5, 1e-7);
+    return within(download_f32(g.y, all), want, mag, all, 2e-5, 1e-6) && /* two products: twice class D */
+           within(download_f32(g.logit, N), logits, of_logits, N, 1e-5, 1e-7);
 }
 
 static void test_shared_gate_up(void **state)
@@ -93,7 +94,7 @@ static bool down_right(const second_half *f, int64_t k, bool is_long, mistake m)
         }
         want[i] = (float)sum;
     }
-    return within(download_f32(d.out, n), want, mag, n, 2e-6, 1e-7);
+    return within(download_f32(d.out, n), want, mag, n, 1e-5, 1e-7); /* class D */
 }
 
 static void test_shared_down(void **state)
@@ -109,6 +110,7 @@ static void test_shared_down(void **state)
     }
 }
 
+/* The bytes of matvec4, where chunks are added up in the same order; else near them. */
 static bool long_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, bool is_long, int64_t skip)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
@@ -116,11 +118,13 @@ static bool long_right(const both_mat *m, const float *x, int64_t n, const both_
                                      .out = device_f32(n * rows), .bias = bias->device, .n_shared = 1, .width = cols, .x_stride = cols,
                                      .out_stride = rows, .mode = MOX_GPU_SHARED_UNSCALED};
     launch(is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down, over(rows, is_long ? 32 : 16), n, 1, &p);
-    float *want = floats(n * rows);
+    const mox_gpu_matvec4 same = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows), .n = n, .rows = rows,
+                                  .x_stride = cols, .y_stride = rows, .bias = bias->device};
+    launch(MOX_GPU_KERNEL_matvec4, over(rows, 16), n, 1, &same);
+    const float *got = download_f32(p.out, n * rows), *want = download_f32(same.y, n * rows);
     double *mag = doubles(n * rows);
-    for (int64_t i = 0; i < n * rows; i++)
-        want[i] = (float)(dot(m, i % rows, x + i / rows * cols, &mag[i]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, i % rows)));
-    return within(download_f32(p.out, n * rows), want, mag, n * rows, 1e-6, 1e-7);
+    for (int64_t i = 0; i < n * rows; i++) (void)dot(m, i % rows, x + i / rows * cols, &mag[i]);
+    return is_long ? memcmp(got, want, (size_t)(n * rows) * 4) == 0 : within(got, want, mag, n * rows, 1e-6, 1e-7);
 }
 
 static void test_long_product(void **state)
@@ -216,18 +220,27 @@ static void test_fold(void **state)
     }
 }
 
+/* The bytes of matvec4 with the rows of each head. */
 static bool unfold_right(const both_mat *m, int64_t heads, int64_t rows, const float *x, int64_t first)
 {
     const int64_t rank = m->host.cols, head_rows = m->host.rows / heads, all = N * heads * rows;
-    float *want = floats(all);
-    double *mag = doubles(all);
-    for (int64_t i = 0; i < all; i++)
-        want[i] = (float)dot(m, i / rows % heads * head_rows + head_rows - rows + i % rows, x + i / rows * rank, &mag[i]);
     const mox_gpu_mla4_unfold p = {.w = m->device, .x = upload_f32(x, N * heads * rank), .y = device_f32(all), .n = N, .rows = rows,
                                    .head_rows = head_rows, .first_row = first, .x_stride = heads * rank, .x_head_stride = rank,
                                    .y_stride = heads * rows, .y_head_stride = rows};
     launch(MOX_GPU_KERNEL_mla4_unfold, over(rows, 128), heads, N, &p);
-    return within(download_f32(p.y, all), want, mag, all, 1e-6, 1e-7);
+    mox_gpu_matvec4 of_head = {.w = m->device, .y = device_f32(all), .n = N, .rows = rows, .x_stride = heads * rank, .y_stride = heads * rows};
+    float *const y = of_head.y;
+    of_head.w.rows = rows;
+    for (int64_t h = 0; h < heads; h++) {
+        const int64_t row = h * head_rows + head_rows - rows;
+        of_head.w.w = m->device.w + row * m->device.row_bytes;
+        of_head.w.scales = m->device.scales + row * m->device.scale_cols * 2;
+        of_head.w.biases = m->device.biases + row * m->device.scale_cols * 2;
+        of_head.x = p.x + h * rank;
+        of_head.y = y + h * rows;
+        launch(MOX_GPU_KERNEL_matvec4, over(rows, 16), N, 1, &of_head);
+    }
+    return memcmp(download_f32(p.y, all), download_f32(y, all), (size_t)all * 4) == 0;
 }
 
 static void test_unfold(void **state)
@@ -321,7 +334,7 @@ static void check_mla_heads(mox_dtype type, bool interleaved, bool wrong)
                                  .inv_freq = upload_f32(freq, ROPE / 2), .pos = upload(pos, sizeof pos), .spans = t->device,
                                  .latent = lc.device, .k_pe = kc.device, .weight = w.device, .heads = HEADS, .nope = NOPE, .rope = ROPE,
                                  .rank = RANK, .eps = wrong ? 1e-3f : 1e-6f, .mscale = 1.1f, .interleaved = interleaved};
-    launch(MOX_GPU_KERNEL_mla_heads, over(HEADS + 2, 4), ROWS, 1, &p);
+    launch(MOX_GPU_KERNEL_mla_heads, over(HEADS, 4) + 1, ROWS, 1, &p);
     mox_mla_split_ref(&(mox_mla_split_args){.q_full = q, .kv = kv, .q_nope = nope, .q_pe = pe, .latent = latent, .k_pe = k_pe, .n = ROWS,
                                             .heads = HEADS, .nope = NOPE, .rope = ROPE, .rank = RANK}, 0, ROWS);
     mox_rms_norm_ref(&(mox_rms_norm_args){.x = latent, .out = latent, .n = ROWS, .heads = 1, .dim = RANK, .x_stride = RANK,
@@ -370,11 +383,13 @@ static bool step_right(rule r, bool wrong)
     const both_vec w = random_vec(MOX_DT_BF16, C * r.width, -1, 1), rate = random_vec(MOX_DT_F32, H, -4, 1);
     const both_vec bias = random_vec(MOX_DT_BF16, H, -2, 2), norm = random_vec(MOX_DT_F16, r.v_dim, 0.5f, 1.5f);
     const mox_gpu_gdn_mix m = {.x = upload_f32(x, C), .state = upload_f32(past, n_past + 1), .out = device_f32(C), .weight = w.device,
+                               .a = upload_f32(wrong ? b : a, H), .b = upload_f32(b, H), .g = device_f32(H), .beta = device_f32(H),
+                               .a_log = rate.device, .dt_bias = bias.device,
                                .k_heads = r.k_heads, .v_heads = H, .k_dim = r.k_dim, .v_dim = r.v_dim, .channels = C, .width = r.width,
                                .eps = 1e-6f};
-    launch(MOX_GPU_KERNEL_gdn_mix, over(2 * r.k_heads + H, 2), 1, 1, &m);
-    const mox_gpu_gdn_step p = {.mixed = m.out, .a = upload_f32(wrong ? b : a, H), .b = upload_f32(b, H), .z = upload_f32(z, value),
-                                .state = upload_f32(s, n_state), .out = device_f32(value), .a_log = rate.device, .dt_bias = bias.device,
+    launch(MOX_GPU_KERNEL_gdn_mix, 2 * r.k_heads + H, 1, 1, &m);
+    const mox_gpu_gdn_step p = {.mixed = m.out, .g = m.g, .beta = m.beta, .z = upload_f32(z, value),
+                                .state = upload_f32(s, n_state), .out = device_f32(value),
                                 .norm = norm.device, .k_heads = r.k_heads, .v_heads = H, .k_dim = r.k_dim, .v_dim = r.v_dim, .eps = 1e-6f};
     launch(MOX_GPU_KERNEL_gdn_step, H, 1, 1, &p);
 

@@ -1,8 +1,8 @@
 /* dev/gpu/experts4.h -- feed-forwards of few tokens and 4-bit weights, with the expert that all tokens share, and products
  * of long rows.  What matvec4.h reads, by its tiles.
  *
- * A wave asks for its next tile as soon as it is done with the one before, so that memory is busy while others compute;
- * products of few rows instead have so many waves that all tiles are asked for at once.  The shared expert is
+ * In long products a wave asks for its next tile as soon as it is done with the one before, so that memory is busy while
+ * others compute; products of few rows instead have so many waves that all tiles are asked for at once.  The shared expert is
  * one more slot of a token, behind the routed ones.  A dense feed-forward is a shared expert without routed ones, and a
  * long product is the second half of that. */
 #ifndef MOX_DEV_GPU_EXPERTS4_H
@@ -75,31 +75,29 @@ GPU_KERNEL_EARLY_DENSE(experts4_gate_up, FOUR_THREADS, 2)
     const int32_t n_chunks = (int32_t)gate.cols / FOUR_CHUNK;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
     four_tile tile_gate, tile_up;
-    four_load(gate, row, least(wave, n_chunks - 1), lane, &tile_gate);
-    four_load(up, row, least(wave, n_chunks - 1), lane, &tile_up);
-    if (is_shared) gpu_previous();
-    four_ahead ahead = ahead_of(x + least(wave, n_chunks - 1) * FOUR_CHUNK, lane);
     float sum_gate[2], sum_up[2], y[2];
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) sum_gate[h] = sum_up[h] = 0.0f;
     for (int32_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int32_t chunk = first + wave, next = chunk + FOUR_WAVES;
-        const bool there = chunk < n_chunks, more = next < n_chunks; /* the same in a wave */
+        const int32_t chunk = first + wave;
+        const bool there = chunk < n_chunks; /* the same in a wave */
         four_x of_x = {0.0f, 0.0f};
-        if (there) of_x = four_split_of(ahead.first, ahead.second, planes + wave * FOUR_QUADS, lane);
+        if (there) {
+            four_load(gate, row, chunk, lane, &tile_gate);
+            four_load(up, row, chunk, lane, &tile_up);
+        }
+        if (is_shared && first == 0) gpu_previous();
+        if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_QUADS, lane);
         gpu_barrier();
-        if (more) ahead = ahead_of(x + next * FOUR_CHUNK, lane);
         if (there) {
             four_dots(&tile_gate, planes + wave * FOUR_QUADS, of_x, lane, y);
             sum_gate[0] += y[0];
             sum_gate[1] += y[1];
-            if (more) four_load(gate, row, next, lane, &tile_gate);
             four_dots(&tile_up, planes + wave * FOUR_QUADS, of_x, lane, y);
             sum_up[0] += y[0];
             sum_up[1] += y[1];
-            if (more) four_load(up, row, next, lane, &tile_up);
         }
-        if (first + FOUR_WAVES < n_chunks) gpu_barrier(); /* the whole group */
+        gpu_barrier();
     }
     four_leave(sum_gate, sums, wave, lane);
     four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);

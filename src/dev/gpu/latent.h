@@ -15,7 +15,7 @@
 
 /* ---- between products and attention ---- */
 
-enum { LATENT_THREADS = 128, LATENT_WAVES = LATENT_THREADS / GPU_LANES };
+enum { LATENT_THREADS = 128, LATENT_WAVES = LATENT_THREADS / GPU_LANES, LATENT_KEPT = GAINS_MOST };
 
 /* Pair number i of what is turned by an angle. */
 typedef struct turned {
@@ -33,45 +33,53 @@ GPU_FN turned turn_of(const GPU_CONSTANT(mox_gpu_mla_heads) *p, float pos, int64
     return r;
 }
 
-/* A wave per head of q; one more norms the latent part and appends it, and one turns the key and appends that. */
+/* The first group norms the latent part and appends it, and turns the key and appends that; in the others a wave has a
+ * head of q. */
 GPU_KERNEL_EARLY(mla_heads, LATENT_THREADS)
 {
-    const int32_t lane = gpu_thread() % GPU_LANES;
-    const int64_t job = gpu_group_x() * LATENT_WAVES + gpu_thread() / GPU_LANES, t = gpu_group_y();
-    int64_t i_row;
-    const mox_gpu_span span = gpu_load(p->spans, span_of_row(p->spans, t, &i_row));
+    GPU_SHARED_ARRAY(f32, scratch, LATENT_WAVES);
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES;
+    const int64_t group = gpu_group_x(), t = gpu_group_y();
     const float pos = (float)gpu_load(p->pos, t);
     const turned first = turn_of(p, pos, least(lane, p->rope / 2 - 1));
-    gpu_previous();
-    if (job > p->heads + 1) return; /* a whole wave, and no barrier follows */
-    if (job < p->heads) {
-        const GPU_GLOBAL(f32) *q = p->q_full + (t * p->heads + job) * (p->nope + p->rope);
-        GPU_GLOBAL(f32) *nope = p->q_nope + (t * p->heads + job) * p->nope, *pe = p->q_pe + (t * p->heads + job) * p->rope;
-        for (int64_t i = lane; i < p->nope; i += GPU_LANES) gpu_store(nope, i, gpu_load(q, i));
-        for (int64_t i = lane; i < p->rope / 2; i += GPU_LANES) {
+    if (group == 0) { /* the whole group */
+        const GPU_GLOBAL(f32) *kv = p->kv + t * (p->rank + p->rope);
+        int64_t i_row;
+        const mox_gpu_span span = gpu_load(p->spans, span_of_row(p->spans, t, &i_row));
+        const int64_t at = cache_offset(p->latent, span.pages, span.pos0 + i_row, 0);
+        const int64_t at_pe = cache_offset(p->k_pe, span.pages, span.pos0 + i_row, 0);
+        float v[LATENT_KEPT], gain[LATENT_KEPT], sum = 0.0f;
+        load_gains(p->weight, 0.0f, me, LATENT_THREADS, p->rank, gain);
+        gpu_previous();
+        GPU_UNROLL
+        for (int32_t j = 0; j < LATENT_KEPT; j++) v[j] = j * LATENT_THREADS + me < p->rank ? gpu_load(kv, j * LATENT_THREADS + me) : 0.0f;
+        GPU_UNROLL
+        for (int32_t j = 0; j < LATENT_KEPT; j++) sum += v[j] * v[j];
+        const float factor = inverse_rms(group_sum(sum, scratch, me, LATENT_THREADS), p->rank, p->eps);
+        GPU_UNROLL
+        for (int32_t j = 0; j < LATENT_KEPT; j++)
+            if (j * LATENT_THREADS + me < p->rank) store_cached(p->latent, at + j * LATENT_THREADS + me, v[j] * factor * gain[j]);
+        for (int64_t i = lane; i < p->rope / 2 && me < GPU_LANES; i += GPU_LANES) {
             turned r = first;
             if (i != lane) r = turn_of(p, pos, i);
-            const float v0 = gpu_load(q, p->nope + r.i0), v1 = gpu_load(q, p->nope + r.i1);
-            gpu_store(pe, r.i0, v0 * r.c - v1 * r.s);
-            gpu_store(pe, r.i1, v1 * r.c + v0 * r.s);
+            const float v0 = gpu_load(kv, p->rank + r.i0), v1 = gpu_load(kv, p->rank + r.i1);
+            store_cached(p->k_pe, at_pe + r.i0, v0 * r.c - v1 * r.s);
+            store_cached(p->k_pe, at_pe + r.i1, v1 * r.c + v0 * r.s);
         }
         return;
     }
-    const GPU_GLOBAL(f32) *kv = p->kv + t * (p->rank + p->rope);
-    if (job == p->heads) {
-        const int64_t at = cache_offset(p->latent, span.pages, span.pos0 + i_row, 0);
-        const float factor = inverse_rms(gpu_lane_sum(squares(kv, p->rank, lane, GPU_LANES)), p->rank, p->eps);
-        for (int64_t i = lane; i < p->rank; i += GPU_LANES)
-            store_cached(p->latent, at + i, gpu_load(kv, i) * factor * gain_at(p->weight, 0.0f, i));
-        return;
-    }
-    const int64_t at = cache_offset(p->k_pe, span.pages, span.pos0 + i_row, 0);
+    const int64_t head = (group - 1) * LATENT_WAVES + me / GPU_LANES;
+    gpu_previous();
+    if (head >= p->heads) return; /* a whole wave, and no barrier follows */
+    const GPU_GLOBAL(f32) *q = p->q_full + (t * p->heads + head) * (p->nope + p->rope);
+    GPU_GLOBAL(f32) *nope = p->q_nope + (t * p->heads + head) * p->nope, *pe = p->q_pe + (t * p->heads + head) * p->rope;
+    for (int64_t i = lane; i < p->nope; i += GPU_LANES) gpu_store(nope, i, gpu_load(q, i));
     for (int64_t i = lane; i < p->rope / 2; i += GPU_LANES) {
         turned r = first;
         if (i != lane) r = turn_of(p, pos, i);
-        const float v0 = gpu_load(kv, p->rank + r.i0), v1 = gpu_load(kv, p->rank + r.i1);
-        store_cached(p->k_pe, at + r.i0, v0 * r.c - v1 * r.s);
-        store_cached(p->k_pe, at + r.i1, v1 * r.c + v0 * r.s);
+        const float v0 = gpu_load(q, p->nope + r.i0), v1 = gpu_load(q, p->nope + r.i1);
+        gpu_store(pe, r.i0, v0 * r.c - v1 * r.s);
+        gpu_store(pe, r.i1, v1 * r.c + v0 * r.s);
     }
 }
 

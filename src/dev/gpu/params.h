@@ -30,7 +30,7 @@
     X(rms_norm_long, 1024) X(residual_norm_long, 1024) X(experts4_gate_up, 256)                 \
     X(experts4_down, 768) X(experts4_down_long, 256) X(project4, 256) X(project4_long, 256)     \
     X(mla_heads, 128) X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256)            \
-    X(gdn_mix, 64) X(gdn_step, 1024)
+    X(gdn_mix, 128) X(gdn_step, 1024)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -402,7 +402,7 @@ typedef struct mox_gpu_mla_absorb {
 
 /* q_full [rows, heads, nope + rope] becomes q_nope and q_pe, the latter turned; of kv [rows, rank + rope] the first part is normed and
  * goes to the cache `latent`, the rest is turned and goes to k_pe.  Caches of f32 or f16.
- * A wave per head, and two more: grid (ceil((heads + 2) / 4), rows of all spans), 128 threads. */
+ * rank <= MOX_GPU_ATTENTION_DIM.  A wave per head, and a group: grid (ceil(heads / 4) + 1, rows of all spans), 128 threads. */
 typedef struct mox_gpu_mla_heads {
     const GPU_GLOBAL(f32) *q_full;
     const GPU_GLOBAL(f32) *kv;
@@ -489,28 +489,32 @@ typedef struct mox_gpu_gdn_recurrent {
 } mox_gpu_gdn_recurrent;
 
 /* gdn_step.h: one token; k_dim and v_dim at most MOX_GPU_GDN_STEP_DIM.
- * gdn_mix: conv1d_silu of x and state to out [channels], conv1d_shift, and gdn_qk_norm of the heads of q and k, which come first.
- * A wave per head: grid ceil((2 k_heads + v_heads) / 2), 64 threads. */
+ * gdn_mix: conv1d_silu of x and state to out [channels], conv1d_shift, and gdn_qk_norm of the heads of q and k, which come first;
+ * gdn_gates.  A group per head: grid 2 k_heads + v_heads, 128 threads. */
 enum { MOX_GPU_GDN_STEP_DIM = 128 };
 typedef struct mox_gpu_gdn_mix {
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(f32) *state;
     GPU_GLOBAL(f32) *out;
-    mox_gpu_vec weight;
+    const GPU_GLOBAL(f32) *a; /* [v_heads], as b, g and beta */
+    const GPU_GLOBAL(f32) *b;
+    GPU_GLOBAL(f32) *g;
+    GPU_GLOBAL(f32) *beta;
+    mox_gpu_vec weight, a_log, dt_bias;
     int64_t k_heads, v_heads, k_dim, v_dim, channels, width;
     float eps;
     int32_t unused;
 } mox_gpu_gdn_mix;
 
-/* gdn_gates, gdn_recurrent and gated_rms_norm of what gdn_mix leaves.  Grid v_heads, 1024 threads. */
+/* gdn_recurrent and gated_rms_norm of what gdn_mix leaves.  Grid v_heads, 1024 threads. */
 typedef struct mox_gpu_gdn_step {
     const GPU_GLOBAL(f32) *mixed; /* q, k and v, [channels] */
-    const GPU_GLOBAL(f32) *a;
-    const GPU_GLOBAL(f32) *b;
+    const GPU_GLOBAL(f32) *g;
+    const GPU_GLOBAL(f32) *beta;
     const GPU_GLOBAL(f32) *z;
     GPU_GLOBAL(f32) *state;
     GPU_GLOBAL(f32) *out;
-    mox_gpu_vec a_log, dt_bias, norm;
+    mox_gpu_vec norm;
     int64_t k_heads, v_heads, k_dim, v_dim;
     float eps;
     int32_t unused;

@@ -1,7 +1,7 @@
 /* dev/gpu/slots_deltanet.c -- slots of the gated delta rule.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, GDN_WAVES = 4, MIX_WAVES = 2 };
+enum { THREADS = 256, GDN_WAVES = 4 };
 
 /* Part [from, from + dim) of every group of src, side by side to dst. */
 static void regroup(mox_dev *d, const mox_gdn_split_args *a, const float *src, int64_t group, int64_t from, int64_t dim, float *dst,
@@ -85,12 +85,12 @@ static mox_status slot_gdn_mix(mox_dev *d, const mox_gdn_mix_args *a, mox_err *e
     MOX_TRY(mox_gpu_check_vec(&a->gates.a_log, err));
     MOX_TRY(mox_gpu_check_vec(&a->gates.dt_bias, err));
     MOX_TRY(mox_gpu_check_vec(&a->norm.weight, err));
-    MOX_GPU_LAUNCH(d, gdn_mix, mox_ceil_div(2 * r->k_heads + r->v_heads, MIX_WAVES), 1, 1, .x = a->conv.x, .state = a->shift.state,
-                   .out = a->conv.out, .weight = mox_gpu_vec_of(&a->conv.weight), .k_heads = r->k_heads, .v_heads = r->v_heads,
+    MOX_GPU_LAUNCH(d, gdn_mix, 2 * r->k_heads + r->v_heads, 1, 1, .x = a->conv.x, .state = a->shift.state, .out = a->conv.out,
+                   .a = a->gates.a, .b = a->gates.b, .g = a->gates.g, .beta = a->gates.beta, .weight = mox_gpu_vec_of(&a->conv.weight),
+                   .a_log = mox_gpu_vec_of(&a->gates.a_log), .dt_bias = mox_gpu_vec_of(&a->gates.dt_bias), .k_heads = r->k_heads, .v_heads = r->v_heads,
                    .k_dim = r->k_dim, .v_dim = r->v_dim, .channels = a->conv.channels, .width = a->conv.width,
                    .eps = a->qk_norm.mode == MOX_GDN_EPS_MEAN ? a->qk_norm.eps * (float)r->k_dim : a->qk_norm.eps);
-    MOX_GPU_LAUNCH(d, gdn_step, r->v_heads, 1, 1, .mixed = a->conv.out, .a = a->gates.a, .b = a->gates.b, .z = a->norm.z, .state = r->state,
-                   .out = a->norm.out, .a_log = mox_gpu_vec_of(&a->gates.a_log), .dt_bias = mox_gpu_vec_of(&a->gates.dt_bias),
+    MOX_GPU_LAUNCH(d, gdn_step, r->v_heads, 1, 1, .mixed = a->conv.out, .g = r->g, .beta = r->beta, .z = a->norm.z, .state = r->state, .out = a->norm.out,
                    .norm = mox_gpu_vec_of(&a->norm.weight), .k_heads = r->k_heads, .v_heads = r->v_heads, .k_dim = r->k_dim,
                    .v_dim = r->v_dim, .eps = a->norm.eps);
     return MOX_OK;

@@ -28,12 +28,12 @@ static mox_status slot_mla_heads(mox_dev *d, const mox_mla_heads_args *a, mox_er
     const mox_rope_args *r = &a->q_rope;
     const mox_cache *latent = &a->latent_append.cache, *k_pe = &a->k_append.cache;
     const bool fits = latent->type != MOX_DT_I8 && k_pe->type != MOX_DT_I8 && r->pos_stride == 1 && r->rotary_dim == s->rope &&
-                      a->norm.offset == 0.0f && mox_gpu_rows(a->k_append.spans, a->k_append.n_spans) == s->n;
+                      a->norm.offset == 0.0f && s->rank <= MOX_GPU_ATTENTION_DIM && mox_gpu_rows(a->k_append.spans, a->k_append.n_spans) == s->n;
     if (!fits) return mox_dev_mla_heads(d, a, err);
     const float *inv_freq;
     MOX_TRY(mox_gpu_check_vec(&a->norm.weight, err));
     MOX_TRY(mox_gpu_find_known(d, r->inv_freq, r->rotary_dim / 2, &inv_freq, err));
-    MOX_GPU_LAUNCH(d, mla_heads, mox_ceil_div(s->heads + 2, HEADS_WAVES), s->n, 1, .q_full = s->q_full, .kv = s->kv, .q_nope = s->q_nope,
+    MOX_GPU_LAUNCH(d, mla_heads, mox_ceil_div(s->heads, HEADS_WAVES) + 1, s->n, 1, .q_full = s->q_full, .kv = s->kv, .q_nope = s->q_nope,
                    .q_pe = s->q_pe, .inv_freq = inv_freq, .pos = r->pos, .spans = mox_gpu_spans(d, a->k_append.spans, a->k_append.n_spans),
                    .latent = mox_gpu_cache_of(latent), .k_pe = mox_gpu_cache_of(k_pe), .weight = mox_gpu_vec_of(&a->norm.weight),
                    .heads = s->heads, .nope = s->nope, .rope = s->rope, .rank = s->rank, .eps = a->norm.eps, .mscale = r->mscale,

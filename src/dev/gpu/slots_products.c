@@ -25,7 +25,7 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
     const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
     if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
-        if (w.cols >= LONG_COLS && w.rows >= LONG_COLS) {
+        if (w.cols >= LONG_COLS && w.rows >= LONG_COLS && w.rows < TALL_ROWS) {
             MOX_GPU_LAUNCH(d, experts4_down_long, mox_ceil_div(w.rows, 2 * FOUR_ROWS), a->n, 1, .down = {.first = w}, .shared_down = w,
                            .x = a->x, .out = a->y, .bias = mox_gpu_vec_of(&a->bias), .n_shared = 1, .width = w.cols,
                            .x_stride = a->x_stride, .out_stride = a->y_stride, .mode = MOX_GPU_SHARED_UNSCALED);
