@@ -58,14 +58,15 @@ GPU_KERNEL_EARLY_DENSE(experts4_gate_up, FOUR_THREADS, 2)
     GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
     GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
     const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
-    const int32_t slots = (int32_t)(p->k + p->n_shared), pair = (int32_t)gpu_group_y(), t = pair / slots, slot = pair - t * slots;
+    const int32_t slots = (int32_t)(p->k + p->n_shared), place = (int32_t)gpu_group_y(), t = place / slots;
+    const int32_t turn = place - t * slots, slot = turn == 0 && p->n_shared != 0 ? (int32_t)p->k : turn - (int32_t)p->n_shared;
     const int64_t row = gpu_group_x() * 16;
-    if (pair >= p->n_pairs) { /* the whole group */
-        if (row == 0) shared_logit(p, pair - p->n_pairs, sums, me);
+    if (place >= p->n_pairs) { /* the whole group */
+        if (row == 0) shared_logit(p, place - p->n_pairs, sums, me);
         else gpu_previous();
         return;
     }
-    const bool is_shared = slot == (int32_t)p->k; /* the same in the group; its weights wait for nobody */
+    const bool is_shared = slot == (int32_t)p->k; /* the same in the group; its weights wait for nobody, so it is first */
     int64_t expert = 0;
     if (!is_shared) {
         gpu_previous();
@@ -104,7 +105,7 @@ GPU_KERNEL_EARLY_DENSE(experts4_gate_up, FOUR_THREADS, 2)
     gpu_barrier();
     if (me >= 16 || row + me >= gate.rows) return;
     const float value = silu(four_join(sums, 0, FOUR_WAVES, me)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, me);
-    gpu_store(p->y, pair * gate.rows + row + me, value);
+    gpu_store(p->y, (int64_t)(t * slots + slot) * gate.rows + row + me, value);
 }
 
 /* Rows of all slots of a token, `tiles` times 16 of them (a constant), by `waves` waves: chunks of all slots, one after

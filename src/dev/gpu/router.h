@@ -14,7 +14,17 @@ enum { ROUTER_THREADS = 512, ROUTER_SHARE = 4 }; /* so many threads share a rank
 /* NaN counts as -inf. */
 GPU_FN float comparable(float v) { return gpu_isnan(v) ? -GPU_INFINITY : v; }
 
-GPU_FN bool comes_before(float a, int32_t i, float b, int32_t j) { return a > b || (a == b && i < j); }
+/* How many of the experts [first, last) come before expert x: of those in front of it, who is not smaller; of those behind,
+ * who is larger.  So an expert takes one comparison. */
+GPU_FN int32_t before_in(const GPU_SHARED(f32) *values, int32_t first, int32_t last, int32_t x)
+{
+    const float v = gpu_load(values, x);
+    const int32_t middle = x < first ? first : x < last ? x : last;
+    int32_t before = 0;
+    for (int32_t other = first; other < middle; other++) before += gpu_load(values, other) >= v ? 1 : 0;
+    for (int32_t other = middle; other < last; other++) before += gpu_load(values, other) > v ? 1 : 0;
+    return before;
+}
 
 /* ---- softmax ---- */
 
@@ -25,14 +35,11 @@ GPU_FN float above(float v, float max)
     return gpu_exp(v - max);
 }
 
-/* How many come before value number x, of every ROUTER_SHAREth from `first` on. */
-GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t first)
+/* The part of x's rank that a thread counts; parts begin in different banks of shared memory. */
+GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t part)
 {
-    const float v = gpu_load(values, x);
-    int32_t before = 0;
-    for (int32_t other = first; other < n; other += ROUTER_SHARE)
-        before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
-    return before;
+    const int32_t each = ((n + ROUTER_SHARE - 1) / ROUTER_SHARE) | 1, first = part * each, last = first + each;
+    return before_in(values, first < n ? first : n, last < n ? last : n, x);
 }
 
 GPU_KERNEL(router_topk, ROUTER_THREADS)
@@ -79,25 +86,13 @@ GPU_KERNEL(router_topk, ROUTER_THREADS)
 
 /* ---- sigmoid with groups ---- */
 
-/* How many of the n experts from `first` on come before expert x. */
-GPU_FN int32_t rank_among(const GPU_SHARED(f32) *values, int32_t first, int32_t n, int32_t x)
+/* The part of x's rank among the experts of kept groups that a thread counts. */
+GPU_FN int32_t kept_part(const GPU_SHARED(f32) *values, const GPU_SHARED(i32) *kept, int32_t n, int32_t size, int32_t x, int32_t part)
 {
-    const float v = gpu_load(values, x);
+    const int32_t each = (size + ROUTER_SHARE - 1) / ROUTER_SHARE, from = part * each, to = from + each;
     int32_t before = 0;
-    for (int32_t other = first; other < first + n; other++) before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
-    return before;
-}
-
-/* What is not of a kept group counts as nothing, behind everything. */
-GPU_FN int32_t rank_of_kept(const GPU_SHARED(f32) *values, const GPU_SHARED(i32) *kept, int32_t n, int32_t size, int32_t x, int32_t first)
-{
-    const float v = gpu_load(values, x);
-    int32_t before = 0;
-    for (int32_t g = 0; g * size < n; g++) {
-        if (gpu_load(kept, g) == 0) continue;
-        for (int32_t other = g * size + first; other < (g + 1) * size; other += ROUTER_SHARE)
-            before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
-    }
+    for (int32_t g = 0; g < n; g += size)
+        if (gpu_load(kept, g / size) != 0) before += before_in(values, g + (from < size ? from : size), g + (to < size ? to : size), x);
     return before;
 }
 
@@ -117,7 +112,7 @@ GPU_KERNEL(router_sigmoid, ROUTER_THREADS)
     }
     gpu_barrier();
     for (int32_t x = me; x < n; x += ROUTER_THREADS) {
-        const int32_t rank = rank_among(values, x / size * size, size, x);
+        const int32_t rank = before_in(values, x / size * size, x / size * size + size, x);
         if (rank == 0) gpu_store(scores, x / size, gpu_load(values, x));
         if (rank == 1) gpu_store(second, x / size, gpu_load(values, x));
     }
@@ -126,11 +121,11 @@ GPU_KERNEL(router_sigmoid, ROUTER_THREADS)
         gpu_store(scores, g, comparable(gpu_load(scores, g) + gpu_load(second, g)));
     gpu_barrier();
     for (int32_t g = me; g < n_groups; g += ROUTER_THREADS)
-        gpu_store(kept, g, rank_among(scores, 0, n_groups, g) < p->kept_groups ? 1 : 0);
+        gpu_store(kept, g, before_in(scores, 0, n_groups, g) < p->kept_groups ? 1 : 0);
     gpu_barrier();
     for (int32_t first = 0; first < n; first += ROUTER_THREADS / ROUTER_SHARE) {
         const int32_t asked = first + me / ROUTER_SHARE, x = asked < n ? asked : n - 1, lane = me % GPU_LANES;
-        int32_t rank = rank_of_kept(values, kept, n, size, x, me % ROUTER_SHARE);
+        int32_t rank = kept_part(values, kept, n, size, x, me % ROUTER_SHARE);
         GPU_UNROLL
         for (int32_t m = 1; m < ROUTER_SHARE; m *= 2) rank += gpu_shuffle_i32(rank, lane ^ m);
         if (asked >= n || me % ROUTER_SHARE != 0 || gpu_load(kept, x / size) == 0 || rank >= p->k) continue;
