@@ -34,7 +34,8 @@ mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_er
     MOX_TRY(d->ops.mla_attention(d,
                                  &(mox_mla_attention_args){.q = a->q, .q_pe = a->q_pe, .ctx = a->ctx, .latent = a->latent,
                                                            .k_pe = a->k_pe, .spans = a->spans, .n_spans = a->n_spans,
-                                                           .heads = a->heads, .rank = a->rank, .rope = a->rope, .scale = a->scale},
+                                                           .heads = a->heads, .rank = a->rank, .rope = a->rope, .scale = a->scale,
+                                                           .parts = a->parts, .n_parts = a->n_parts},
                                  err));
     return d->ops.mla_out(d,
                           &(mox_mla_out_args){.w = a->value, .head_rows = a->value_rows, .row0 = a->value_row0,
@@ -59,8 +60,50 @@ mox_status mox_dev_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *e
     return d->ops.kv_append(d, &a->v_append, err);
 }
 
+mox_status mox_dev_mla_heads(mox_dev *d, const mox_mla_heads_args *a, mox_err *err)
+{
+    MOX_TRY(d->ops.mla_split(d, &a->split, err));
+    MOX_TRY(d->ops.rms_norm(d, &a->norm, err));
+    MOX_TRY(d->ops.rope(d, &a->q_rope, err));
+    MOX_TRY(d->ops.rope(d, &a->k_rope, err));
+    MOX_TRY(d->ops.kv_append(d, &a->latent_append, err));
+    return d->ops.kv_append(d, &a->k_append, err);
+}
+
+mox_status mox_dev_gdn_mix(mox_dev *d, const mox_gdn_mix_args *a, mox_err *err)
+{
+    MOX_TRY(d->ops.gdn_gates(d, &a->gates, err));
+    MOX_TRY(d->ops.conv1d_silu(d, &a->conv, err));
+    MOX_TRY(d->ops.conv1d_shift(d, &a->shift, err));
+    MOX_TRY(d->ops.gdn_qk_norm(d, &a->qk_norm, err));
+    MOX_TRY(a->chunked ? d->ops.gdn_chunk(d, &a->rule, err) : d->ops.gdn_recurrent(d, &a->rule, err));
+    return d->ops.gated_rms_norm(d, &a->norm, err);
+}
+
+mox_status mox_dev_moe_shared(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
+{
+    const mox_moe_shared *s = &a->shared;
+    const int64_t n = a->ffn.n, dim = a->ffn.dim, offsets[2] = {0, n};
+    if (a->combine.mode == MOX_SHARED_NONE) return MOX_OK;
+    MOX_TRY(d->ops.gate_up_swiglu(d,
+                                  &(mox_gate_up_swiglu_args){.n_groups = 1, .gate = &s->gate, .up = &s->up, .offsets = offsets,
+                                                             .x = a->ffn.x, .y = s->mid, .x_stride = dim, .y_stride = s->gate.rows,
+                                                             .n_x_rows = n, .n_y_rows = n, .scratch = s->scratch},
+                                  err));
+    MOX_TRY(d->ops.matmul(d, &(mox_matmul_args){.w = s->down, .x = s->mid, .y = s->out, .n = n, .x_stride = s->gate.rows,
+                                                .y_stride = dim, .scratch = s->scratch}, err));
+    if (a->combine.mode != MOX_SHARED_GATED) return MOX_OK;
+    return d->ops.matmul(d, &(mox_matmul_args){.w = s->scale, .x = a->ffn.x, .y = s->logit, .n = n, .x_stride = dim, .y_stride = 1,
+                                               .scratch = s->scratch}, err);
+}
+
 mox_status mox_dev_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
 {
+    const mox_status status = mox_dev_moe_shared(d, a, err); /* while experts come */
+    if (status != MOX_OK) {
+        a->ffn.source->release(a->ffn.source);
+        return status;
+    }
     MOX_TRY(d->ops.moe_ffn(d, &a->ffn, err));
     return d->ops.moe_combine(d, &a->combine, err);
 }
@@ -74,6 +117,8 @@ void mox_dev_complete(mox_dev *d)
     if (!d->ops.gdn_chunk) d->ops.gdn_chunk = compose_gdn_chunk;
     if (!d->ops.project) d->ops.project = mox_dev_project;
     if (!d->ops.gqa_heads) d->ops.gqa_heads = mox_dev_gqa_heads;
+    if (!d->ops.mla_heads) d->ops.mla_heads = mox_dev_mla_heads;
+    if (!d->ops.gdn_mix) d->ops.gdn_mix = mox_dev_gdn_mix;
     if (!d->ops.moe_finish) d->ops.moe_finish = mox_dev_moe_finish;
     if (!d->ops.mla_expanded) d->ops.mla_expanded = mox_dev_mla_folded;
 }

@@ -87,14 +87,14 @@ typedef struct mox_moe_ffn_args {
     int32_t *wanted;                           /* [n_experts] */
     mox_expert *batch;                         /* [n_experts] */
     mox_mat *gate, *up, *down;                 /* [n_experts] each */
-    float *mid;                                /* [n * k, width] */
+    float *mid;                                /* [n * k, width]; for moe_finish with a shared expert [n * (k + 1), width] */
     void *acts;                                /* mox_matmul_scratch(n * k, the larger of dim and width) */
 } mox_moe_ffn_args;
 
 /* ---- sequences of operations ---- */
 
 /* Products with the same rows x, each with its own y. */
-enum { MOX_PROJECT_MOST = 3 };
+enum { MOX_PROJECT_MOST = 4 };
 typedef struct mox_project_args {
     mox_matmul_args product[MOX_PROJECT_MOST];
     int64_t n;
@@ -108,10 +108,42 @@ typedef struct mox_gqa_heads_args {
     mox_kv_append_args k_append, v_append;
 } mox_gqa_heads_args;
 
-/* moe_ffn, then moe_combine of its rows, which need not be written. */
+/* Between the products of latent attention and attention itself: the split, the norm of the latent part, both rotations,
+ * then both appends.  The sources of the appends, and where the split puts them, are free afterwards. */
+typedef struct mox_mla_heads_args {
+    mox_mla_split_args split;
+    mox_rms_norm_args norm;       /* in place */
+    mox_rope_args q_rope, k_rope; /* in place */
+    mox_kv_append_args latent_append, k_append;
+} mox_mla_heads_args;
+
+/* Behind the products of the gated delta rule, for the rows of one sequence: gates, convolution, its state, norms of q and k,
+ * the recurrence (by chunks where chunked says so), and the gated norm of what that gives. */
+typedef struct mox_gdn_mix_args {
+    mox_gdn_gates_args gates;
+    mox_conv1d_silu_args conv;
+    mox_conv1d_shift_args shift;
+    mox_gdn_qk_norm_args qk_norm;
+    mox_gdn_args rule;
+    mox_gated_rms_norm_args norm; /* in place */
+    bool chunked;
+} mox_gdn_mix_args;
+
+/* The expert that all tokens share; nothing of it is looked at where the mode of combine is MOX_SHARED_NONE. */
+typedef struct mox_moe_shared {
+    mox_mat gate, up, down;
+    mox_mat scale;   /* MOX_SHARED_GATED: one row, whose product with a token is combine's gate */
+    float *mid;      /* [n, rows of gate], scratch */
+    float *out;      /* [n, dim], combine's shared, and ... */
+    float *logit;    /* [n], combine's gate: need not be written */
+    void *scratch;   /* mox_matmul_scratch(n, the larger of dim and rows of gate) */
+} mox_moe_shared;
+
+/* The shared expert, then moe_ffn, then moe_combine; rows need not be written.  Releases the experts, also on failure. */
 typedef struct mox_moe_finish_args {
     mox_moe_ffn_args ffn;
     mox_moe_combine_args combine;
+    mox_moe_shared shared;
 } mox_moe_finish_args;
 
 /* ---- the table ---- */
@@ -157,6 +189,8 @@ typedef struct mox_moe_finish_args {
 #define MOX_DEV_SEQUENCES(X)                                                     \
     X(project, mox_project_args)                                                 \
     X(gqa_heads, mox_gqa_heads_args)                                             \
+    X(mla_heads, mox_mla_heads_args)                                             \
+    X(gdn_mix, mox_gdn_mix_args)                                                 \
     X(moe_finish, mox_moe_finish_args)
 
 typedef struct mox_dev mox_dev;
@@ -250,6 +284,9 @@ void mox_dev_close(mox_dev **d); /* NULL-safe */
 /* Sequences, one operation after the other. */
 mox_status mox_dev_project(mox_dev *d, const mox_project_args *a, mox_err *err);
 mox_status mox_dev_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *err);
+mox_status mox_dev_mla_heads(mox_dev *d, const mox_mla_heads_args *a, mox_err *err);
+mox_status mox_dev_gdn_mix(mox_dev *d, const mox_gdn_mix_args *a, mox_err *err);
+mox_status mox_dev_moe_shared(mox_dev *d, const mox_moe_finish_args *a, mox_err *err); /* the first of moe_finish; releases nothing */
 mox_status mox_dev_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err);
 /* mla_expanded in the folded form: mla_q_absorb, mla_attention, mla_out. */
 mox_status mox_dev_mla_folded(mox_dev *d, const mox_mla_expanded_args *a, mox_err *err);

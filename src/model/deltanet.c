@@ -14,10 +14,16 @@ typedef struct streams {
 static mox_status project(mox_run *r, const mox_deltanet *g, const float *x, const streams *s)
 {
     if (!g->grouped) {
-        MOX_TRY(mox_run_linear(r, &g->qkv, NULL, x, s->qkv));
-        MOX_TRY(mox_run_linear(r, &g->z, NULL, x, s->z));
-        MOX_TRY(mox_run_linear(r, &g->b, NULL, x, s->b));
-        return mox_run_linear(r, &g->a, NULL, x, s->a);
+        const size_t mark = mox_arena_mark(r->arena);
+        void *scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, g->qkv.cols), 1);
+        const mox_project_args args = {.product = {mox_run_product_args(r, &g->qkv, NULL, false, x, s->qkv, scratch),
+                                                   mox_run_product_args(r, &g->z, NULL, false, x, s->z, scratch),
+                                                   mox_run_product_args(r, &g->b, NULL, false, x, s->b, scratch),
+                                                   mox_run_product_args(r, &g->a, NULL, false, x, s->a, scratch)},
+                                       .n = 4};
+        const mox_status status = r->dev->ops.project(r->dev, &args, r->err);
+        mox_arena_release(r->arena, mark);
+        return status;
     }
     float *qkvz = MOX_TAKE(r->arena, float, r->n * g->qkvz.rows);
     float *ba = MOX_TAKE(r->arena, float, r->n * g->ba.rows);
@@ -30,37 +36,38 @@ static mox_status project(mox_run *r, const mox_deltanet *g, const float *x, con
                                  r->err);
 }
 
-/* Convolution and recurrence of one sequence; mixed [n, channels] is scratch. */
-static mox_status mix_span(mox_run *r, const mox_deltanet *g, int64_t i_span, const streams *s, float *mixed,
-                           const float *decay, const float *beta, float *out)
+/* What follows the products, of one sequence; mixed [n, channels], decay and beta [n, v_heads] are scratch. */
+static mox_status mix_span(mox_run *r, const mox_deltanet *g, int64_t i_span, const streams *s, float *mixed, float *decay,
+                           float *beta, float *out)
 {
-    mox_dev *d = r->dev;
     const mox_span *span = &r->spans[i_span];
-    const int64_t C = channels(g), key = g->k_heads * g->k_dim, n = span->n, row0 = span->row0;
+    const int64_t C = channels(g), H = g->v_heads, key = g->k_heads * g->k_dim, n = span->n, row0 = span->row0;
     float *conv_state = r->recurrent[i_span] + (g->state_at - r->recurrent_at), *state = conv_state + conv_floats(g);
     const float *x = s->qkv + row0 * C;
-    float *m = mixed + row0 * C;
-    MOX_TRY(d->ops.conv1d_silu(d,
-                               &(mox_conv1d_silu_args){.x = x, .state = conv_state, .weight = mox_run_vec(r, &g->conv),
-                                                       .out = m, .n = n, .channels = C, .width = g->width, .x_stride = C,
-                                                       .out_stride = C},
-                               r->err));
-    MOX_TRY(d->ops.conv1d_shift(d, &(mox_conv1d_shift_args){.x = x, .state = conv_state, .n = n, .channels = C,
-                                                           .width = g->width, .x_stride = C}, r->err));
-    MOX_TRY(d->ops.gdn_qk_norm(d, &(mox_gdn_qk_norm_args){.q = m, .k = m + key, .n = n, .heads = g->k_heads, .dim = g->k_dim,
-                                                         .stride = C, .eps = qk_eps, .mode = MOX_GDN_EPS_SUM}, r->err));
-    const mox_gdn_args args = {.q = m, .k = m + key, .v = m + 2 * key, .q_stride = C, .k_stride = C, .v_stride = C,
-                               .g = decay + row0 * g->v_heads, .beta = beta + row0 * g->v_heads, .state = state,
-                               .out = out + row0 * g->v_heads * g->v_dim, .n = n, .k_heads = g->k_heads,
-                               .v_heads = g->v_heads, .k_dim = g->k_dim, .v_dim = g->v_dim};
-    return n >= MOX_GDN_CHUNK && !r->deterministic ? d->ops.gdn_chunk(d, &args, r->err) : d->ops.gdn_recurrent(d, &args, r->err);
+    float *m = mixed + row0 * C, *y = out + row0 * H * g->v_dim;
+    return r->dev->ops.gdn_mix(
+        r->dev,
+        &(mox_gdn_mix_args){
+            .gates = {.a = s->a + row0 * H, .b = s->b + row0 * H, .a_stride = H, .b_stride = H, .a_log = mox_run_vec(r, &g->a_log),
+                      .dt_bias = mox_run_vec(r, &g->dt_bias), .g = decay + row0 * H, .beta = beta + row0 * H, .n = n, .heads = H},
+            .conv = {.x = x, .state = conv_state, .weight = mox_run_vec(r, &g->conv), .out = m, .n = n, .channels = C,
+                     .width = g->width, .x_stride = C, .out_stride = C},
+            .shift = {.x = x, .state = conv_state, .n = n, .channels = C, .width = g->width, .x_stride = C},
+            .qk_norm = {.q = m, .k = m + key, .n = n, .heads = g->k_heads, .dim = g->k_dim, .stride = C, .eps = qk_eps,
+                        .mode = MOX_GDN_EPS_SUM},
+            .rule = {.q = m, .k = m + key, .v = m + 2 * key, .q_stride = C, .k_stride = C, .v_stride = C, .g = decay + row0 * H,
+                     .beta = beta + row0 * H, .state = state, .out = y, .n = n, .k_heads = g->k_heads, .v_heads = H,
+                     .k_dim = g->k_dim, .v_dim = g->v_dim},
+            .norm = {.x = y, .z = s->z + row0 * H * g->v_dim, .out = y, .rows = n * H, .dim = g->v_dim,
+                     .weight = mox_run_vec(r, &g->norm), .eps = g->eps},
+            .chunked = n >= MOX_GDN_CHUNK && !r->deterministic},
+        r->err);
 }
 
 static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, const float *x, float *y)
 {
     (void)layer;
     const mox_deltanet *g = mixer->data;
-    mox_dev *d = r->dev;
     const int64_t n = r->n, C = channels(g), V = g->v_heads * g->v_dim;
     const streams s = {.qkv = MOX_TAKE(r->arena, float, n * C), .z = MOX_TAKE(r->arena, float, n * V),
                        .b = MOX_TAKE(r->arena, float, n * g->v_heads), .a = MOX_TAKE(r->arena, float, n * g->v_heads)};
@@ -68,16 +75,7 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *decay = MOX_TAKE(r->arena, float, n * g->v_heads), *beta = MOX_TAKE(r->arena, float, n * g->v_heads);
     float *out = MOX_TAKE(r->arena, float, n * V);
     MOX_TRY(project(r, g, x, &s));
-    MOX_TRY(d->ops.gdn_gates(d,
-                             &(mox_gdn_gates_args){.a = s.a, .b = s.b, .a_stride = g->v_heads, .b_stride = g->v_heads,
-                                                   .a_log = mox_run_vec(r, &g->a_log), .dt_bias = mox_run_vec(r, &g->dt_bias),
-                                                   .g = decay, .beta = beta, .n = n, .heads = g->v_heads},
-                             r->err));
     for (int64_t i = 0; i < r->n_spans; i++) MOX_TRY(mix_span(r, g, i, &s, mixed, decay, beta, out));
-    MOX_TRY(d->ops.gated_rms_norm(d,
-                                  &(mox_gated_rms_norm_args){.x = out, .z = s.z, .out = out, .rows = n * g->v_heads,
-                                                             .dim = g->v_dim, .weight = mox_run_vec(r, &g->norm), .eps = g->eps},
-                                  r->err));
     return mox_run_linear(r, &g->out, NULL, out, y);
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-mox_status mox_dense_forward(mox_run *r, const mox_dense *f, const float *x, float *y)
+static mox_status feed(mox_run *r, const mox_dense *f, const float *x, float *y)
 {
     float *mid = MOX_TAKE(r->arena, float, r->n * f->width); /* [n, F] */
     const mox_mat gate = mox_run_mat(r, &f->gate), up = mox_run_mat(r, &f->up);
@@ -23,7 +23,7 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     const mox_dense *f = ffn->data;
     const int64_t n = r->n * f->down.rows;
     float *y = MOX_TAKE(r->arena, float, n);
-    MOX_TRY(mox_dense_forward(r, f, x, y));
+    MOX_TRY(feed(r, f, x, y));
     return r->dev->ops.add(r->dev, &(mox_add_args){.a = h, .b = y, .out = h, .n = n}, r->err);
 }
 

@@ -12,9 +12,6 @@ typedef struct mox_dense {
 /* Binds PATH.gate_proj, up_proj and down_proj. */
 mox_status mox_dense_bind(mox_model *m, mox_binder *b, mox_dense *out, int64_t width, mox_err *err, const char *path, ...)
     __attribute__((format(printf, 6, 7)));
-/* y [n, D] = down(silu(gate x) * up x), y from the caller. */
-mox_status mox_dense_forward(mox_run *r, const mox_dense *f, const float *x, float *y);
-
 /* Makes layer's mlp a dense one. */
 mox_status mox_dense_layer(mox_model *m, mox_binder *b, int64_t layer, int64_t width, mox_err *err);
 

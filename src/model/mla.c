@@ -4,32 +4,33 @@
 /* The norms inside the projections have this epsilon whatever the config says. */
 static const float lora_eps = 1e-6f;
 
-static mox_status project_query(mox_run *r, const mox_mla *a, const float *x, float *q_full)
+/* Queries, and what is cached of keys and values. */
+static mox_status project(mox_run *r, const mox_mla *a, const float *x, float *q_full, float *kv)
 {
-    if (a->q_rank == 0) return mox_run_linear(r, &a->wq, NULL, x, q_full);
+    const size_t mark = mox_arena_mark(r->arena);
+    void *scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, a->wq.cols), 1);
     float *low = MOX_TAKE(r->arena, float, r->n * a->q_rank); /* [n, q_rank] */
-    MOX_TRY(mox_run_linear(r, &a->wq, &a->bq_a, x, low));
-    MOX_TRY(mox_run_norm(r, &a->q_norm, 0, lora_eps, low, low, 1, a->q_rank));
-    return mox_run_linear(r, &a->wq_b, NULL, low, q_full);
+    const mox_project_args args = {.product = {mox_run_product_args(r, &a->wq, &a->bq_a, false, x, a->q_rank ? low : q_full, scratch),
+                                               mox_run_product_args(r, &a->wkv_a, &a->bkv_a, false, x, kv, scratch)},
+                                   .n = 2};
+    mox_status status = r->dev->ops.project(r->dev, &args, r->err);
+    if (status == MOX_OK && a->q_rank) status = mox_run_norm(r, &a->q_norm, 0, lora_eps, low, low, 1, a->q_rank);
+    if (status == MOX_OK && a->q_rank) status = mox_run_linear(r, &a->wq_b, NULL, low, q_full);
+    mox_arena_release(r->arena, mark);
+    return status;
 }
 
-static mox_status rotate(mox_run *r, const mox_mla *a, float *x, int64_t heads)
+static mox_rope_args rotation(const mox_run *r, const mox_mla *a, float *x, int64_t heads)
 {
-    return r->dev->ops.rope(r->dev,
-                            &(mox_rope_args){.x = x, .n = r->n, .heads = heads, .stride = heads * a->rope_dim,
-                                             .head_stride = a->rope_dim, .rotary_dim = a->rope_dim,
-                                             .inv_freq = a->rope.inv_freq, .mscale = a->rope.magnitude,
-                                             .pairing = a->interleaved ? MOX_ROPE_INTERLEAVED : MOX_ROPE_HALF,
-                                             .pos = r->pos, .pos_stride = 1},
-                            r->err);
+    return (mox_rope_args){.x = x, .n = r->n, .heads = heads, .stride = heads * a->rope_dim, .head_stride = a->rope_dim,
+                           .rotary_dim = a->rope_dim, .inv_freq = a->rope.inv_freq, .mscale = a->rope.magnitude,
+                           .pairing = a->interleaved ? MOX_ROPE_INTERLEAVED : MOX_ROPE_HALF, .pos = r->pos, .pos_stride = 1};
 }
 
-static mox_status append(mox_run *r, const mox_cache *cache, const float *src, int64_t width)
+static mox_kv_append_args append(const mox_run *r, const mox_cache *cache, const float *src, int64_t width)
 {
-    return r->dev->ops.kv_append(r->dev,
-                                 &(mox_kv_append_args){.cache = *cache, .spans = r->spans, .n_spans = r->n_spans, .src = src,
-                                                       .heads = 1, .dim = width, .stride = width, .head_stride = width},
-                                 r->err);
+    return (mox_kv_append_args){.cache = *cache, .spans = r->spans, .n_spans = r->n_spans, .src = src, .heads = 1, .dim = width,
+                                .stride = width, .head_stride = width};
 }
 
 static bool expands(const mox_run *r, const mox_mla *a, const mox_span *s)
@@ -66,26 +67,26 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     float *ctx = MOX_TAKE(r->arena, float, n * H * a->rank);
     float *out = MOX_TAKE(r->arena, float, n * H * a->v_dim);
     float *state = MOX_TAKE(r->arena, float, n * H * 2);
-    MOX_TRY(project_query(r, a, x, q_full));
-    MOX_TRY(mox_run_linear(r, &a->wkv_a, &a->bkv_a, x, kv));
-    MOX_TRY(d->ops.mla_split(d,
-                             &(mox_mla_split_args){.q_full = q_full, .kv = kv, .q_nope = q_nope, .q_pe = q_pe,
-                                                   .latent = latent, .k_pe = k_pe, .n = n, .heads = H, .nope = a->nope,
-                                                   .rope = a->rope_dim, .rank = a->rank},
-                             r->err));
-    MOX_TRY(mox_run_norm(r, &a->kv_norm, 0, lora_eps, latent, latent, 1, a->rank)); /* the rotated key is not normed */
-    MOX_TRY(rotate(r, a, q_pe, H));
-    MOX_TRY(rotate(r, a, k_pe, 1));
+    const int64_t n_parts = r->deterministic ? 0 : mox_attention_parts(r->n_spans, H, a->rank);
+    float *parts = r->deterministic ? NULL : MOX_TAKE(r->arena, float, n_parts);
     const mox_layer_caches *caches = &r->caches[layer];
-    MOX_TRY(append(r, &caches->first, latent, a->rank));
-    MOX_TRY(append(r, &caches->second, k_pe, a->rope_dim));
+    MOX_TRY(project(r, a, x, q_full, kv));
+    MOX_TRY(d->ops.mla_heads(d,
+                             &(mox_mla_heads_args){
+                                 .split = {.q_full = q_full, .kv = kv, .q_nope = q_nope, .q_pe = q_pe, .latent = latent, .k_pe = k_pe,
+                                           .n = n, .heads = H, .nope = a->nope, .rope = a->rope_dim, .rank = a->rank},
+                                 .norm = mox_run_norm_args(r, &a->kv_norm, 0, lora_eps, latent, latent, 1, a->rank),
+                                 .q_rope = rotation(r, a, q_pe, H), .k_rope = rotation(r, a, k_pe, 1), /* which is not normed */
+                                 .latent_append = append(r, &caches->first, latent, a->rank),
+                                 .k_append = append(r, &caches->second, k_pe, a->rope_dim)},
+                             r->err));
     MOX_TRY(attend(r, a,
                    (mox_mla_expanded_args){.key = mox_run_mat(r, &a->key), .value = mox_run_mat(r, &a->value), .by_rank = a->split,
                                            .key_rows = a->split ? a->rank : a->nope + a->v_dim,
                                            .value_rows = a->split ? a->v_dim : a->nope + a->v_dim, .value_row0 = a->split ? 0 : a->nope,
                                            .q_nope = q_nope, .q_pe = q_pe, .out = out, .latent = caches->first, .k_pe = caches->second,
                                            .heads = H, .nope = a->nope, .rope = a->rope_dim, .rank = a->rank, .v_dim = a->v_dim,
-                                           .scale = a->scale, .state = state, .q = q, .ctx = ctx}));
+                                           .scale = a->scale, .state = state, .q = q, .ctx = ctx, .parts = parts, .n_parts = n_parts}));
     return mox_run_linear(r, &a->wo, &a->bo, out, y);
 }
 

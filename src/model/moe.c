@@ -37,23 +37,21 @@ static mox_moe_ffn_args expert_args(mox_run *r, const mox_moe *e, int32_t layer,
         .bucket_pairs = MOX_TAKE(a, int32_t, pairs), .batch_pairs = MOX_TAKE(a, int32_t, pairs),
         .batch_tokens = MOX_TAKE(a, int32_t, pairs), .wanted = MOX_TAKE(a, int32_t, E), .batch = MOX_TAKE(a, mox_expert, E),
         .gate = MOX_TAKE(a, mox_mat, E), .up = MOX_TAKE(a, mox_mat, E), .down = MOX_TAKE(a, mox_mat, E),
-        .mid = MOX_TAKE(a, float, pairs * e->width),
+        .mid = MOX_TAKE(a, float, (pairs + (e->shared_mode != MOX_SHARED_NONE ? r->n : 0)) * e->width),
         .acts = mox_arena_take(a, mox_matmul_scratch(pairs, dim > e->width ? dim : e->width), 1)};
 }
 
-/* The expert that all tokens share, and its gate; NULL where the family has none. */
-static mox_status run_shared(mox_run *r, const mox_moe *e, int64_t dim, const float *x, float **shared, float **gate)
+/* The expert that all tokens share, and its gate, where the family has them. */
+static mox_moe_shared shared_args(mox_run *r, const mox_moe *e, int64_t dim)
 {
-    *shared = *gate = NULL; /* [n, D], [n] */
-    if (e->shared_mode != MOX_SHARED_NONE) {
-        *shared = MOX_TAKE(r->arena, float, r->n * dim);
-        MOX_TRY(mox_dense_forward(r, &e->shared, x, *shared));
-    }
-    if (e->shared_mode == MOX_SHARED_GATED) {
-        *gate = MOX_TAKE(r->arena, float, r->n);
-        MOX_TRY(mox_run_linear(r, &e->shared_gate, NULL, x, *gate));
-    }
-    return MOX_OK;
+    if (e->shared_mode == MOX_SHARED_NONE) return (mox_moe_shared){.mid = NULL};
+    const mox_dense *f = &e->shared;
+    mox_moe_shared s = {.gate = mox_run_mat(r, &f->gate), .up = mox_run_mat(r, &f->up), .down = mox_run_mat(r, &f->down),
+                        .mid = MOX_TAKE(r->arena, float, r->n * f->width), .out = MOX_TAKE(r->arena, float, r->n * dim),
+                        .logit = MOX_TAKE(r->arena, float, r->n),
+                        .scratch = mox_arena_take(r->arena, mox_matmul_scratch(r->n, mox_max_i64(dim, f->width)), 1)};
+    if (e->shared_mode == MOX_SHARED_GATED) s.scale = mox_run_mat(r, &e->shared_gate);
+    return s;
 }
 
 /* What the layer that follows will probably want: its own router, on the residual stream as it is now.
@@ -87,20 +85,19 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     float *weights = MOX_TAKE(r->arena, float, n * e->k);     /* [n, k] */
     float *rows = MOX_TAKE(r->arena, float, n * e->k * dim);  /* [n, k, D] */
     float *logits = MOX_TAKE(r->arena, float, n * e->n_experts); /* [n, E] */
-    float *shared, *gate;
     MOX_TRY(route(r, e, x, logits, ids, weights));
     mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, weights, rows);
     MOX_TRY(d->ops.moe_acquire(d, &args, r->err));
-    mox_status status = guess_next(r, e, layer, h, &args); /* while experts come, and so is what follows */
-    if (status == MOX_OK) status = run_shared(r, e, dim, x, &shared, &gate);
+    const mox_status status = guess_next(r, e, layer, h, &args); /* while experts come */
     if (status != MOX_OK) {
         r->experts->release(r->experts);
         return status;
     }
+    const mox_moe_shared shared = shared_args(r, e, dim);
     return d->ops.moe_finish(d,
-                             &(mox_moe_finish_args){.ffn = args,
+                             &(mox_moe_finish_args){.ffn = args, .shared = shared,
                                                     .combine = {.h = h, .experts = rows, .w = weights, .mode = e->shared_mode,
-                                                                .shared = shared, .gate = gate, .gate_stride = 1, .out = h, .n = n,
+                                                                .shared = shared.out, .gate = shared.logit, .gate_stride = 1, .out = h, .n = n,
                                                                 .k = e->k, .dim = dim}},
                              r->err);
 }

@@ -61,6 +61,8 @@ typedef struct mox_mla_attention_args {
     int64_t n_spans;
     int64_t heads, rank, rope;
     float scale;
+    float *parts;    /* [n_parts], scratch as in attention, or NULL: of devices that cut */
+    int64_t n_parts;
 } mox_mla_attention_args;
 mox_status mox_op_mla_attention(const mox_exec *e, const mox_mla_attention_args *a, mox_err *err);
 
@@ -83,7 +85,9 @@ typedef struct mox_mla_expanded_args {
     int64_t heads, nope, rope, rank, v_dim;
     float scale;
     float *state;   /* [heads, rows, 2], scratch */
-    float *q, *ctx; /* [rows, heads, rank], scratch of devices that fold all the same */
+    float *q, *ctx; /* [rows, heads, rank], scratch of devices that fold all the same, and ... */
+    float *parts;   /* ... of their attention */
+    int64_t n_parts;
 } mox_mla_expanded_args;
 /* Multiplications of one head for a span, in one form or the other. */
 static inline int64_t mox_mla_macs(const mox_span *s, int64_t nope, int64_t rope, int64_t rank, int64_t v_dim, bool expanded)

@@ -531,7 +531,7 @@ const char *ck_device_untested(int i, bool (*tested)(const char *op))
 static void watched_launch(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t bytes)
 {
     static uint64_t n;
-    unsigned char changed[sizeof(mox_gpu_attention) + sizeof(mox_gpu_matvec4_three)];
+    unsigned char changed[sizeof(mox_gpu_attention) + sizeof(mox_gpu_project4)];
     if (strcmp(b->name, "emu") == 0) {
         mox_emu_set_order(mox_emu_backend_device(b), (mox_emu_order)(n % 3), n);
         n++;

@@ -2,7 +2,8 @@
  *
  * Both are emulated, or of Metal where KIT_METAL is defined (tests/metal), and get the same numbers.  Where many tokens come at once, results must be near
  * each other and must not be the same bytes: that is, the kernels for many made them, and made them
- * right.  A product marked exact must be much nearer, and where few come, bytes the same.  Every operation
+ * right.  A product marked exact must be much nearer, and where few come, bytes the same.  Of what kernels for few tokens do
+ * together, the second device gets weights and caches at addresses that they cannot read, and does one thing after the other.  Every operation
  * also runs with something slightly wrong, which the comparison must notice. */
 #include "base/rng.h"
 #include "base/size.h"
@@ -338,6 +339,134 @@ static void test_attention(void **state)
     same_bytes(attention, (problem){.dim = 96, .n = 20, .deep = 300});
 }
 
+/* ---- few tokens, together and one after the other ---- */
+
+/* 4-bit weights where matvec4.h finds them on the first device alone. */
+static mox_mat four(mox_rng *rng, int64_t rows, int64_t cols)
+{
+    enum { APART = 8 };
+    mox_mat m = affine(rng, 4, rows, cols);
+    if (at.now == at.plain) return m;
+    const int64_t bytes = rows * cols / 2;
+    uint8_t *moved = room(bytes + APART);
+    at.now->memory.copy(at.now, moved + APART, m.w, bytes);
+    m.w = moved + APART;
+    return m;
+}
+static mox_mat rows_of(const mox_mat *m, int64_t first, int64_t rows)
+{
+    enum { GROUP = 64, SCALE = 2 };
+    mox_mat part = *m;
+    part.rows = rows;
+    part.w = (const uint8_t *)m->w + first * m->cols / 2;
+    part.scales = (const uint8_t *)m->scales + first * (m->cols / GROUP) * SCALE;
+    part.biases = (const uint8_t *)m->biases + first * (m->cols / GROUP) * SCALE;
+    return part;
+}
+
+/* Two or four products; p->dim of them. */
+static float *products(const problem *p, int64_t *n)
+{
+    static const int64_t rows[] = {40, 24, 3, 3};
+    mox_rng rng;
+    mox_rng_init(&rng, 9);
+    float *x = numbers(&rng, p->n * 512), *y = room(p->n * 70 * 4);
+    mox_project_args a = {.n = p->dim};
+    *n = 0;
+    for (int i = 0; i < p->dim; i++) {
+        a.product[i] = (mox_matmul_args){.w = four(&rng, rows[i], 512), .x = x, .y = y + *n, .n = p->n, .x_stride = 512, .y_stride = rows[i],
+                                         .scratch = room(mox_matmul_scratch(p->n, 512))};
+        if (p->wrong && i == p->dim - 1) a.product[i].w = rows_of(&a.product[0].w, 0, rows[i]);
+        *n += p->n * rows[i];
+    }
+    must(at.now->ops.project(at.now, &a, &at.err));
+    return y;
+}
+
+/* Experts with a shared one, whose mode is p->window. */
+static float *finish(const problem *p, int64_t *n)
+{
+    enum { EXPERTS = 3, K = 2, DIM = 512, WIDTH = 256 };
+    static int32_t next[2];
+    mox_rng rng;
+    mox_rng_init(&rng, 10);
+    const int32_t layer = next[at.now == at.halves]++;
+    const mox_mat gate = four(&rng, EXPERTS * WIDTH, DIM), up = four(&rng, EXPERTS * WIDTH, DIM), down = four(&rng, EXPERTS * DIM, WIDTH);
+    mox_expert all[EXPERTS];
+    for (int32_t e = 0; e < EXPERTS; e++)
+        all[e] = (mox_expert){.id = e, .gate = rows_of(&gate, e * WIDTH, WIDTH), .up = rows_of(&up, e * WIDTH, WIDTH),
+                              .down = rows_of(&down, e * DIM, DIM)};
+    must(at.now->apart->place_experts(at.now, layer, all, EXPERTS, NULL, 0, &at.err));
+    const int64_t pairs = p->n * K;
+    const int32_t ids[] = {2, 0, 1, 2, 0, 1, 1, 0};
+    float *h = numbers(&rng, p->n * DIM), *weights = numbers(&rng, pairs + 1);
+    const mox_moe_shared shared = {.gate = four(&rng, WIDTH, DIM), .up = four(&rng, WIDTH, DIM), .down = four(&rng, DIM, WIDTH),
+                                   .scale = affine(&rng, 8, 1, DIM), .mid = room(p->n * WIDTH * 4), .out = room(p->n * DIM * 4),
+                                   .logit = room(p->n * 4), .scratch = room(mox_matmul_scratch(p->n, DIM))};
+    const mox_moe_finish_args a = {
+        .ffn = {.layer = layer, .x = numbers(&rng, p->n * DIM), .ids = bring(ids, pairs * 4), .rows = room(pairs * DIM * 4), .n = p->n, .k = K,
+                .n_experts = EXPERTS, .dim = DIM, .width = WIDTH, .bucket_offsets = room((EXPERTS + 1) * 8), .bucket_pairs = room(pairs * 4),
+                .mid = room((pairs + p->n) * WIDTH * 4), .acts = room(mox_matmul_scratch(pairs, DIM))},
+        .combine = {.h = h, .w = p->wrong ? weights + 1 : weights, .mode = (mox_shared_mode)p->window, .shared = shared.out,
+                    .gate = shared.logit, .gate_stride = 1, .out = h, .n = p->n, .k = K, .dim = DIM},
+        .shared = shared};
+    mox_moe_finish_args b = a;
+    b.combine.experts = a.ffn.rows;
+    must(at.now->ops.moe_acquire(at.now, &b.ffn, &at.err));
+    must(at.now->ops.moe_finish(at.now, &b, &at.err));
+    *n = p->n * DIM;
+    return h;
+}
+
+/* Latent attention of two rows, the second of which sees p->deep keys. */
+static float *latent(const problem *p, int64_t *n)
+{
+    enum { HEADS = 3, NOPE = 24, V = 20, RANK = MOX_GPU_LATENT_RANK, ROPE = MOX_GPU_LATENT_ROPE, PAGE = 16, PAGES = 40, N = 2 };
+    mox_rng rng;
+    mox_rng_init(&rng, 11);
+    int32_t pages[PAGES];
+    for (int32_t i = 0; i < PAGES; i++) pages[i] = i * 7 % PAGES;
+    const mox_span spans[] = {{.row0 = 0, .n = 1, .pos0 = 30, .pages = pages, .n_pages = 10},
+                              {.row0 = 1, .n = 1, .pos0 = p->deep, .pages = pages + 10, .n_pages = 30}};
+    const int32_t none = 0;
+    mox_batch batch = {.tokens = &none, .pos = &none, .spans = spans, .n_spans = N};
+    at.now->apart->begin(at.now, &batch);
+    const int64_t more = at.now == at.plain ? 0 : 4; /* pages that are not read in quads */
+    mox_cache c = {.type = MOX_DT_F16, .page_len = PAGE, .page_stride = PAGE * RANK, .token_stride = RANK, .n_pages = PAGES};
+    mox_cache k = {.type = MOX_DT_F16, .page_len = PAGE, .page_stride = PAGE * ROPE, .token_stride = ROPE, .n_pages = PAGES};
+    c.data = halves_of(&rng, PAGES * c.page_stride, false, -1, 1);
+    k.data = halves_of(&rng, PAGES * k.page_stride, false, -1, 1);
+    if (more > 0) {
+        uint16_t *moved = room(PAGES * (k.page_stride + more) * 2);
+        for (int64_t i = 0; i < PAGES; i++)
+            at.now->memory.copy(at.now, moved + i * (k.page_stride + more), (uint16_t *)k.data + i * k.page_stride, k.page_stride * 2);
+        k.data = moved;
+        k.page_stride += more;
+    }
+    const int64_t n_parts = mox_attention_parts(N, HEADS, RANK);
+    const mox_mla_expanded_args a = {.key = four(&rng, HEADS * NOPE, RANK), .value = four(&rng, HEADS * (V + 5), RANK), .key_rows = NOPE,
+                                     .value_rows = V + 5, .value_row0 = p->wrong ? 4 : 5, .q_nope = numbers(&rng, N * HEADS * NOPE),
+                                     .q_pe = numbers(&rng, N * HEADS * ROPE), .out = room(N * HEADS * V * 4), .latent = c, .k_pe = k,
+                                     .spans = spans, .n_spans = N, .heads = HEADS, .nope = NOPE, .rope = ROPE, .rank = RANK, .v_dim = V,
+                                     .scale = 0.01f, .q = room(N * HEADS * RANK * 4), .ctx = room(N * HEADS * RANK * 4),
+                                     .parts = room(n_parts * 4), .n_parts = n_parts};
+    must(mox_dev_mla_folded(at.now, &a, &at.err));
+    *n = N * HEADS * V;
+    return a.out;
+}
+
+static void test_together(void **state)
+{
+    (void)state;
+    near_but_other(products, (problem){.n = 2, .dim = 4, .exact = true});
+    near_but_other(products, (problem){.n = 1, .dim = 2, .exact = true});
+    near_but_other(finish, (problem){.n = 3, .window = MOX_SHARED_GATED, .exact = true});
+    near_but_other(finish, (problem){.n = 1, .window = MOX_SHARED_UNSCALED, .exact = true});
+    near_but_other(finish, (problem){.n = 1, .window = MOX_SHARED_NONE, .exact = true});
+    near_but_other(latent, (problem){.deep = 300, .exact = true});
+    near_but_other(latent, (problem){.deep = 100, .exact = true});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +474,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gate_up, begin, end),
         cmocka_unit_test_setup_teardown(test_experts, begin, end),
         cmocka_unit_test_setup_teardown(test_attention, begin, end),
+        cmocka_unit_test_setup_teardown(test_together, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

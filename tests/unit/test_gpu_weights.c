@@ -134,28 +134,6 @@ static void test_experts(void **state)
 
 /* ---- four bits on matrix units ---- */
 
-/* The same matrix at addresses that matvec4.h can read. */
-static both_mat aligned(both_mat m)
-{
-    const int64_t scales = m.host.rows * mox_mat_scale_row_bytes(&m.host.layout, m.host.cols);
-    assert_false(mox_gpu_mat_is_four(&m.device));
-    m.device.w = upload(m.host.w, m.host.rows * mox_mat_row_bytes(&m.host.layout, m.host.cols));
-    m.device.scales = upload(m.host.scales, scales);
-    m.device.biases = upload(m.host.biases, scales);
-    assert_true(mox_gpu_mat_is_four(&m.device));
-    return m;
-}
-static both_mat four_mat(int64_t rows, int64_t cols) { return aligned(random_mat(kinds[8], rows, cols)); }
-
-/* Numbers of very different sizes, as hidden states have them. */
-static float *activations(int64_t n, float size)
-{
-    float *x = randoms(n, size);
-    for (int64_t i = 0; i < n; i += 37) x[i] *= 300;
-    for (int64_t i = 5; i < n; i += 11) x[i] *= 1e-4f;
-    return x;
-}
-
 static bool four_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, double class, int64_t skip)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
@@ -224,10 +202,10 @@ static void test_four_three(void **state)
         bias[i] = random_vec(i == 1 ? MOX_DT_F32 : MOX_DT_NONE, rows[i], -1, 1);
         y[i] = device_f32(N * rows[i]);
     }
-    const mox_gpu_matvec4_three p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .bias0 = bias[0].device,
-                                     .bias1 = bias[1].device, .bias2 = bias[2].device, .y0 = y[0], .y1 = y[1], .y2 = y[2], .x = x,
-                                     .x_stride = COLS};
-    launch(MOX_GPU_KERNEL_matvec4_three, 3 + 1 + 1, N, 1, &p);
+    const mox_gpu_project4 p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .bias0 = bias[0].device,
+                                .bias1 = bias[1].device, .bias2 = bias[2].device, .y0 = y[0], .y1 = y[1], .y2 = y[2], .x = x,
+                                .x_stride = COLS};
+    launch(MOX_GPU_KERNEL_project4, 3 + 1 + 1, N, 1, &p);
     for (int i = 0; i < 3; i++) {
         const mox_gpu_matvec4 one = {.w = m[i].device, .x = x, .y = device_f32(N * rows[i]), .x_stride = COLS,
                                      .y_stride = rows[i], .bias = bias[i].device};

@@ -419,6 +419,13 @@ mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err)
     return MOX_OK;
 }
 
+mox_status mox_gpu_check_heads(const mox_dev *d, int64_t dim, int64_t v_dim, mox_err *err)
+{
+    if (dim <= MOX_GPU_ATTENTION_DIM && v_dim <= MOX_GPU_ATTENTION_DIM) return MOX_OK;
+    return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: heads of attention have at most %d elements, not %lld", d->name,
+                    MOX_GPU_ATTENTION_DIM, (long long)mox_max_i64(dim, v_dim));
+}
+
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err)
 {
     const int32_t type = mox_gpu_type_of(v->type);
@@ -477,6 +484,7 @@ mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves
     d->apart = &apart;
     mox_gpu_fill_products(&d->ops);
     mox_gpu_fill_attention(&d->ops);
+    mox_gpu_fill_latent(&d->ops);
     mox_gpu_fill_deltanet(&d->ops);
     mox_gpu_fill_rows(&d->ops);
     mox_dev_complete(d);

@@ -122,6 +122,12 @@ static inline int64_t mox_gpu_rows(const mox_span *spans, int64_t n)
 /* The copy of [p, p + n), which the device was told of. */
 mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float **out, mox_err *err);
 
+/* Rows of x that kernels can read 16 bytes at a time? */
+static inline bool mox_gpu_is_wide(const float *x, int64_t stride) { return (uintptr_t)x % 16 == 0 && stride % 4 == 0; }
+
+/* MOX_E_UNSUPPORTED for heads that kernels of attention have no room for. */
+mox_status mox_gpu_check_heads(const mox_dev *d, int64_t dim, int64_t v_dim, mox_err *err);
+
 /* NULL is fine; MOX_E_UNSUPPORTED for what kernels do not read. */
 mox_status mox_gpu_check_mat(const mox_mat *m, mox_err *err);
 mox_status mox_gpu_check_vec(const mox_vec *v, mox_err *err);
@@ -196,9 +202,10 @@ void mox_gpu_cold_free(mox_dev_gpu *g);
 /* Some downloads, with one wait if they are small. */
 mox_status mox_gpu_fetch(mox_dev *d, const mox_fetch *pieces, int64_t n, mox_err *err);
 
-/* Fill their slots: products and experts, attention, recurrence, and the rest. */
+/* Fill their slots: products and experts, attention, latent attention, recurrence, and the rest. */
 void mox_gpu_fill_products(mox_dev_ops *ops);
 void mox_gpu_fill_attention(mox_dev_ops *ops);
+void mox_gpu_fill_latent(mox_dev_ops *ops);
 void mox_gpu_fill_deltanet(mox_dev_ops *ops);
 void mox_gpu_fill_rows(mox_dev_ops *ops);
 

@@ -73,12 +73,16 @@ GPU_FN four_x four_none(void)
     return x;
 }
 
+GPU_FN void four_eight_of(gpu_quad first, gpu_quad second, GPU_PRIVATE(f32) *v)
+{
+    GPU_UNROLL
+    for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
+}
+
 /* The lane's eight of 256 numbers: those of one word of codes. */
 GPU_FN void four_eight(const GPU_GLOBAL(f32) *x, int32_t lane, GPU_PRIVATE(f32) *v)
 {
-    const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
-    GPU_UNROLL
-    for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
+    four_eight_of(gpu_load(GPU_CAST(quad, x), 2 * lane), gpu_load(GPU_CAST(quad, x), 2 * lane + 1), v);
 }
 
 /* Splits 256 numbers into planes [2][32], with a zero behind them: pairs of the lane's eight are columns i and i + 4.
@@ -121,7 +125,15 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int
     return four_planes(v, planes, lane);
 }
 
-/* The same of x times gains, where there is a norm. */
+/* The same of a lane's eight that were asked for before. */
+GPU_FN four_x four_split_of(gpu_quad first, gpu_quad second, GPU_SHARED(quad) *planes, int32_t lane)
+{
+    float v[8];
+    four_eight_of(first, second, v);
+    return four_planes(v, planes, lane);
+}
+
+/* Of x times gains, where there is a norm. */
 GPU_FN four_x four_split_normed(const GPU_GLOBAL(f32) *x, mox_gpu_normed norm, eight_gains gains, GPU_SHARED(quad) *planes, int32_t lane)
 {
     float v[8], of_x = 0.0f;
@@ -307,39 +319,6 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
     gpu_barrier();
     if (me >= FOUR_TILES * 16 || row + me >= p->w.rows) return;
     gpu_store(p->y, t * p->y_stride + row + me, four_join(sums + me / 16 * FOUR_WAVES * 16, 0, FOUR_WAVES, me % 16) + four_bias(p->bias, row + me));
-}
-
-GPU_KERNEL_EARLY_DENSE(matvec4_three, FOUR_THREADS, 3)
-{
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_SUMS);
-    const int32_t me = gpu_thread();
-    const int64_t x = gpu_group_x(), t = gpu_group_y(), second = (p->w0.rows + 15) / 16, third = second + (p->w1.rows + 15) / 16;
-    const GPU_GLOBAL(f32) *of_token = p->x + t * p->x_stride;
-    mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
-    mox_gpu_vec bias = p->bias0;
-    GPU_GLOBAL(f32) *y = p->y0;
-    int64_t first = 0;
-    if (x >= third) {
-        w = p->w2;
-        bias = p->bias2;
-        y = p->y2;
-        first = third;
-    } else if (x >= second) {
-        w = p->w1;
-        bias = p->bias1;
-        y = p->y1;
-        first = second;
-    }
-    const int64_t row = (x - first) * 16;
-    if (row >= w.rows) { /* the whole group */
-        norm_row(of_token, p->norm.out + t * p->norm.stride, w.cols, p->norm.weight, p->norm.offset, p->norm.eps, sums, me);
-        return;
-    }
-    (void)four_product(w, p->norm, of_token, 0, row, 1, planes, sums, me);
-    if (me >= 16 || row + me >= w.rows) return;
-    gpu_store(y, t * w.rows + row + me,
-              four_join(sums, 0, FOUR_WAVES, me) * four_rms(p->norm, sums + FOUR_WAVES * 16, w.cols) + four_bias(bias, row + me));
 }
 
 GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)

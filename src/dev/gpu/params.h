@@ -17,8 +17,8 @@
     X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)    \
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
-    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 32) X(moe_bucket, 256)          \
-    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec4_three, 256)              \
+    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)          \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256)                                    \
     X(moe4_gate_up, 256) X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256)       \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
@@ -26,7 +26,11 @@
     X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
     X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_share_64, 128)          \
     X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 512) X(matmul_few, 256) \
-    X(matmul_few_three, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256) X(moe_few, 256)
+    X(matmul_few_three, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256) X(moe_few, 256)    \
+    X(rms_norm_long, 1024) X(residual_norm_long, 1024) X(experts4_gate_up, 256)                 \
+    X(experts4_down, 768) X(experts4_down_long, 256) X(project4, 256) X(project4_long, 256)     \
+    X(mla_heads, 128) X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256)            \
+    X(gdn_mix, 128) X(gdn_step, 1024)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -139,6 +143,11 @@ typedef struct mox_gpu_residual_norm {
     float offset, eps;
 } mox_gpu_residual_norm;
 
+/* norm_long.h: the same for dim <= MOX_GPU_NORM_LONG, by groups of 1024. */
+enum { MOX_GPU_NORM_LONG = 8192 };
+typedef mox_gpu_rms_norm mox_gpu_rms_norm_long;
+typedef mox_gpu_residual_norm mox_gpu_residual_norm_long;
+
 /* out = x / sqrt(mean x^2 + eps) * weight * silu(z); out may be x.  A wave per row:
  * grid ceil(rows / 8). */
 typedef struct mox_gpu_gated_rms_norm {
@@ -231,19 +240,6 @@ typedef struct mox_gpu_matvec4 {
 } mox_gpu_matvec4;
 typedef mox_gpu_matvec4 mox_gpu_matvec4_tall;
 
-/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]: queries, keys and values.
- * Grid (the sum of ceil(rows / 16), n). */
-typedef struct mox_gpu_matvec4_three {
-    mox_gpu_normed norm;
-    mox_gpu_mat w0, w1, w2;
-    mox_gpu_vec bias0, bias1, bias2;
-    GPU_GLOBAL(f32) *y0;
-    GPU_GLOBAL(f32) *y1;
-    GPU_GLOBAL(f32) *y2;
-    const GPU_GLOBAL(f32) *x;
-    int64_t x_stride;
-} mox_gpu_matvec4_three;
-
 /* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s]; y is [n, k, rows of gate].
  * Grid (ceil(rows / 16), n * k). */
 typedef struct mox_gpu_moe4_gate_up {
@@ -267,6 +263,56 @@ typedef struct mox_gpu_moe4_combine {
     GPU_GLOBAL(f32) *out;
     int64_t k, dim, width, gate_stride, mode; /* MOX_GPU_SHARED_ */
 } mox_gpu_moe4_combine;
+
+/* ---- experts4.h: what matvec4.h reads; x at multiples of 16 bytes ---- */
+
+/* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s] for s < k, and with n_shared = 1 of the shared expert for s = k,
+ * whose matrices have the shape of the others; y is [n, k + n_shared, rows of gate].  With k = 0, gate and up only have that shape.
+ * logit[t] = scale x[t], scale one row of any layout, where the grid goes beyond n_pairs = n * (k + n_shared).
+ * Grid (ceil(rows / 16), n_pairs, or n_pairs + n with logits). */
+typedef struct mox_gpu_experts4_gate_up {
+    mox_gpu_stack gate, up;
+    mox_gpu_mat shared_gate, shared_up, scale;
+    const GPU_GLOBAL(i32) *ids; /* [n, k] */
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    GPU_GLOBAL(f32) *logit;
+    int64_t k, n_shared, n_pairs, x_stride;
+} mox_gpu_experts4_gate_up;
+
+/* out[t] = h[t] + sum_s w[t, s] (down x[t, s, :]) + shared part + bias, of experts ids[t, s], and of the shared expert x[t, k, :];
+ * h NULL: 0; out may be h.  The shared part counts once, or with GATED times sigmoid(gate).  ids and w were made before
+ * the launch in front; k <= MOX_GPU_EXPERTS4_SLOTS.  Grid (ceil(dim / 16), n), 768 threads;
+ * experts4_down_long, for many rows: (ceil(dim / 32), n), 256 threads. */
+enum { MOX_GPU_EXPERTS4_SLOTS = 64 };
+typedef struct mox_gpu_experts4_down {
+    mox_gpu_stack down; /* of [dim, width] */
+    mox_gpu_mat shared_down;
+    const GPU_GLOBAL(i32) *ids;
+    const GPU_GLOBAL(f32) *w;
+    const GPU_GLOBAL(f32) *x; /* [n, k + n_shared, width] */
+    const GPU_GLOBAL(f32) *h;
+    const GPU_GLOBAL(f32) *gate;
+    GPU_GLOBAL(f32) *out;
+    mox_gpu_vec bias;
+    int64_t k, n_shared, width, x_stride, h_stride, out_stride, gate_stride, mode; /* MOX_GPU_SHARED_ */
+} mox_gpu_experts4_down;
+typedef mox_gpu_experts4_down mox_gpu_experts4_down_long;
+
+/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]; the last may have no rows.
+ * Grid (the sum of ceil(rows / 16), n). */
+typedef struct mox_gpu_project4 {
+    mox_gpu_normed norm;
+    mox_gpu_mat w0, w1, w2, w3;
+    mox_gpu_vec bias0, bias1, bias2, bias3;
+    GPU_GLOBAL(f32) *y0;
+    GPU_GLOBAL(f32) *y1;
+    GPU_GLOBAL(f32) *y2;
+    GPU_GLOBAL(f32) *y3;
+    const GPU_GLOBAL(f32) *x;
+    int64_t x_stride;
+} mox_gpu_project4;
+typedef mox_gpu_project4 mox_gpu_project4_long;
 
 /* ---- matvec_row.h ---- */
 
@@ -368,6 +414,43 @@ typedef struct mox_gpu_mla_absorb {
     int64_t n, heads, nope, rank, head_rows;
 } mox_gpu_mla_absorb;
 
+/* ---- latent.h: latent attention of few tokens ---- */
+
+/* q_full [rows, heads, nope + rope] becomes q_nope and q_pe, the latter turned; of kv [rows, rank + rope] the first part is normed and
+ * goes to the cache `latent`, the rest is turned and goes to k_pe.  Caches of f32 or f16.
+ * rank <= MOX_GPU_ATTENTION_DIM.  A wave per head, and a group: grid (ceil(heads / 4) + 1, rows of all spans), 128 threads. */
+typedef struct mox_gpu_mla_heads {
+    const GPU_GLOBAL(f32) *q_full;
+    const GPU_GLOBAL(f32) *kv;
+    GPU_GLOBAL(f32) *q_nope;
+    GPU_GLOBAL(f32) *q_pe;
+    const GPU_GLOBAL(f32) *inv_freq;
+    const GPU_GLOBAL(i32) *pos; /* by row */
+    const GPU_GLOBAL(span) *spans;
+    mox_gpu_cache latent, k_pe;
+    mox_gpu_vec weight;
+    int64_t heads, nope, rope, rank;
+    float eps, mscale;
+    int32_t interleaved, unused;
+} mox_gpu_mla_heads;
+
+/* mla_absorb of what matvec4.h could read.  Grid (ceil(rank / 512), heads, n), 256 threads. */
+typedef mox_gpu_mla_absorb mox_gpu_mla4_fold;
+
+/* mox_gpu_matvec by heads of what matvec4.h could read, at most MOX_GPU_ATTENTION_DIM columns, x at multiples of 16 bytes.
+ * Grid (ceil(rows / 128), heads, n), 256 threads. */
+typedef mox_gpu_matvec mox_gpu_mla4_unfold;
+
+/* attention for spans of one row (others are left alone) where values are keys: dim = v_dim = MOX_GPU_LATENT_RANK, dim2 =
+ * MOX_GPU_LATENT_ROPE, one head of keys, no sinks; caches of f16 at multiples of 16 bytes, strides of 8 elements.  attention_merge follows
+ * where n_pieces > 1.  n_streams: waves that share a head's keys, 1, 2, 4 or 8.
+ * Grid (ceil(heads / (16 / n_streams)), n_spans, n_pieces), 256 threads. */
+enum { MOX_GPU_LATENT_RANK = 512, MOX_GPU_LATENT_ROPE = 64 };
+typedef struct mox_gpu_attention_latent {
+    mox_gpu_attention a;
+    int64_t n_streams;
+} mox_gpu_attention_latent;
+
 /* ---- deltanet.h ---- */
 
 /* out[t, c] = silu(sum_j V[t + j, c] weight[c * width + j]), V = [state; x].  A thread per
@@ -421,6 +504,38 @@ typedef struct mox_gpu_gdn_recurrent {
     int64_t n, k_heads, v_heads, k_dim, v_dim, q_stride, k_stride, v_stride;
 } mox_gpu_gdn_recurrent;
 
+/* gdn_step.h: one token; k_dim and v_dim at most MOX_GPU_GDN_STEP_DIM.
+ * gdn_mix: conv1d_silu of x and state to out [channels], conv1d_shift, and gdn_qk_norm of the heads of q and k, which come first;
+ * gdn_gates.  A group per head: grid 2 k_heads + v_heads, 128 threads. */
+enum { MOX_GPU_GDN_STEP_DIM = 128 };
+typedef struct mox_gpu_gdn_mix {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *state;
+    GPU_GLOBAL(f32) *out;
+    const GPU_GLOBAL(f32) *a; /* [v_heads], as b, g and beta */
+    const GPU_GLOBAL(f32) *b;
+    GPU_GLOBAL(f32) *g;
+    GPU_GLOBAL(f32) *beta;
+    mox_gpu_vec weight, a_log, dt_bias;
+    int64_t k_heads, v_heads, k_dim, v_dim, channels, width;
+    float eps;
+    int32_t unused;
+} mox_gpu_gdn_mix;
+
+/* gdn_recurrent and gated_rms_norm of what gdn_mix leaves.  Grid v_heads, 1024 threads. */
+typedef struct mox_gpu_gdn_step {
+    const GPU_GLOBAL(f32) *mixed; /* q, k and v, [channels] */
+    const GPU_GLOBAL(f32) *g;
+    const GPU_GLOBAL(f32) *beta;
+    const GPU_GLOBAL(f32) *z;
+    GPU_GLOBAL(f32) *state;
+    GPU_GLOBAL(f32) *out;
+    mox_gpu_vec norm;
+    int64_t k_heads, v_heads, k_dim, v_dim;
+    float eps;
+    int32_t unused;
+} mox_gpu_gdn_step;
+
 /* ---- router.h ---- */
 
 /* The k largest of softmax(logits), best first, ties to the smaller index.  At most
@@ -433,7 +548,7 @@ typedef struct mox_gpu_router_topk {
     int64_t n_experts, k, renormalize;
 } mox_gpu_router_topk;
 
-/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  A wave per token: grid n, 32 threads. */
+/* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 512 threads. */
 typedef struct mox_gpu_router_sigmoid {
     const GPU_GLOBAL(f32) *logits;
     GPU_GLOBAL(i32) *ids;

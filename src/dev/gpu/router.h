@@ -1,11 +1,8 @@
 /* dev/gpu/router.h -- which experts a token goes to.
  *
  * Experts are in the order (larger value, then smaller index).  Softmax never changes an order, so
- * values are compared before it.  Of softmax threads count who comes before their expert: that is
- * the expert's rank, and no choice waits for another.
- *
- * With groups a wave finds the best expert after a given one, without marking what was taken: what
- * was taken comes before.  So nothing is kept but the last choice. */
+ * values are compared before it.  Threads count who comes before their expert: that is
+ * the expert's rank, and no choice waits for another. */
 #ifndef MOX_DEV_GPU_ROUTER_H
 #define MOX_DEV_GPU_ROUTER_H
 
@@ -17,23 +14,16 @@ enum { ROUTER_THREADS = 512, ROUTER_SHARE = 4 }; /* so many threads share a rank
 /* NaN counts as -inf. */
 GPU_FN float comparable(float v) { return gpu_isnan(v) ? -GPU_INFINITY : v; }
 
-GPU_FN bool comes_before(float a, int32_t i, float b, int32_t j) { return a > b || (a == b && i < j); }
-
-typedef struct choice {
-    float value;
-    int32_t id; /* INT32_MAX: none yet */
-} choice;
-
-/* The best of the lanes' choices, for all lanes. */
-GPU_FN choice best_of_lanes(choice mine, int32_t lane)
+/* How many of the experts [first, last) come before expert x: of those in front of it, who is not smaller; of those behind,
+ * who is larger.  So an expert takes one comparison. */
+GPU_FN int32_t before_in(const GPU_SHARED(f32) *values, int32_t first, int32_t last, int32_t x)
 {
-    for (int32_t m = GPU_LANES / 2; m > 0; m /= 2) {
-        choice other;
-        other.value = gpu_shuffle(mine.value, lane ^ m);
-        other.id = gpu_shuffle_i32(mine.id, lane ^ m);
-        if (comes_before(other.value, other.id, mine.value, mine.id)) mine = other;
-    }
-    return mine;
+    const float v = gpu_load(values, x);
+    const int32_t middle = x < first ? first : x < last ? x : last;
+    int32_t before = 0;
+    for (int32_t other = first; other < middle; other++) before += gpu_load(values, other) >= v ? 1 : 0;
+    for (int32_t other = middle; other < last; other++) before += gpu_load(values, other) > v ? 1 : 0;
+    return before;
 }
 
 /* ---- softmax ---- */
@@ -45,14 +35,11 @@ GPU_FN float above(float v, float max)
     return gpu_exp(v - max);
 }
 
-/* How many come before value number x, of every ROUTER_SHAREth from `first` on. */
-GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t first)
+/* The part of x's rank that a thread counts; parts begin in different banks of shared memory. */
+GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t part)
 {
-    const float v = gpu_load(values, x);
-    int32_t before = 0;
-    for (int32_t other = first; other < n; other += ROUTER_SHARE)
-        before += comes_before(gpu_load(values, other), other, v, x) ? 1 : 0;
-    return before;
+    const int32_t each = ((n + ROUTER_SHARE - 1) / ROUTER_SHARE) | 1, first = part * each, last = first + each;
+    return before_in(values, first < n ? first : n, last < n ? last : n, x);
 }
 
 GPU_KERNEL(router_topk, ROUTER_THREADS)
@@ -99,70 +86,57 @@ GPU_KERNEL(router_topk, ROUTER_THREADS)
 
 /* ---- sigmoid with groups ---- */
 
-/* Sum of the two best of a group of experts; of one expert, itself. */
-GPU_FN float group_score(const GPU_SHARED(f32) *values, int64_t first, int64_t size)
+/* The part of x's rank among the experts of kept groups that a thread counts. */
+GPU_FN int32_t kept_part(const GPU_SHARED(f32) *values, const GPU_SHARED(i32) *kept, int32_t n, int32_t size, int32_t x, int32_t part)
 {
-    float best = -GPU_INFINITY, second = -GPU_INFINITY;
-    for (int64_t x = first; x < first + size; x++) {
-        const float v = gpu_load(values, x);
-        if (v > best) {
-            second = best;
-            best = v;
-        } else if (v > second) {
-            second = v;
-        }
-    }
-    return size == 1 ? best : comparable(best + second);
+    const int32_t each = (size + ROUTER_SHARE - 1) / ROUTER_SHARE, from = part * each, to = from + each;
+    int32_t before = 0;
+    for (int32_t g = 0; g < n; g += size)
+        if (gpu_load(kept, g / size) != 0) before += before_in(values, g + (from < size ? from : size), g + (to < size ? to : size), x);
+    return before;
 }
 
-GPU_KERNEL(router_sigmoid, 32)
+GPU_KERNEL(router_sigmoid, ROUTER_THREADS)
 {
     GPU_SHARED_ARRAY(f32, values, MOX_GPU_ROUTER_EXPERTS); /* what experts are compared by */
-    GPU_SHARED_ARRAY(f32, scores, MOX_GPU_ROUTER_EXPERTS); /* of the groups */
+    GPU_SHARED_ARRAY(f32, scores, MOX_GPU_ROUTER_EXPERTS); /* of the groups: the sum of their two best, or of one expert, itself */
+    GPU_SHARED_ARRAY(f32, second, MOX_GPU_ROUTER_EXPERTS); /* the second best of a group; then weights by rank */
     GPU_SHARED_ARRAY(i32, kept, MOX_GPU_ROUTER_EXPERTS);   /* groups */
-    const int32_t lane = gpu_thread();
-    const int64_t t = gpu_group_x(), size = p->n_experts / p->n_groups;
+    const int32_t me = gpu_thread(), n = (int32_t)p->n_experts, n_groups = (int32_t)p->n_groups, size = n / n_groups;
+    const int64_t t = gpu_group_x();
     const GPU_GLOBAL(f32) *logits = p->logits + t * p->n_experts;
-    for (int64_t x = lane; x < p->n_experts; x += GPU_LANES) {
+    for (int32_t x = me; x < n; x += ROUTER_THREADS) {
         const float s = sigmoid(comparable(gpu_load(logits, x)));
         const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, x);
         gpu_store(values, x, comparable(s + bias));
     }
     gpu_barrier();
-    for (int64_t g = lane; g < p->n_groups; g += GPU_LANES) gpu_store(scores, g, group_score(values, g * size, size));
+    for (int32_t x = me; x < n; x += ROUTER_THREADS) {
+        const int32_t rank = before_in(values, x / size * size, x / size * size + size, x);
+        if (rank == 0) gpu_store(scores, x / size, gpu_load(values, x));
+        if (rank == 1) gpu_store(second, x / size, gpu_load(values, x));
+    }
     gpu_barrier();
-    for (int64_t g = lane; g < p->n_groups; g += GPU_LANES) {
-        int64_t before = 0;
-        for (int64_t other = 0; other < p->n_groups; other++)
-            if (comes_before(gpu_load(scores, other), (int32_t)other, gpu_load(scores, g), (int32_t)g)) before++;
-        gpu_store(kept, g, before < p->kept_groups ? 1 : 0);
+    for (int32_t g = me; g < n_groups && size > 1; g += ROUTER_THREADS)
+        gpu_store(scores, g, comparable(gpu_load(scores, g) + gpu_load(second, g)));
+    gpu_barrier();
+    for (int32_t g = me; g < n_groups; g += ROUTER_THREADS)
+        gpu_store(kept, g, before_in(scores, 0, n_groups, g) < p->kept_groups ? 1 : 0);
+    gpu_barrier();
+    for (int32_t first = 0; first < n; first += ROUTER_THREADS / ROUTER_SHARE) {
+        const int32_t asked = first + me / ROUTER_SHARE, x = asked < n ? asked : n - 1, lane = me % GPU_LANES;
+        int32_t rank = kept_part(values, kept, n, size, x, me % ROUTER_SHARE);
+        GPU_UNROLL
+        for (int32_t m = 1; m < ROUTER_SHARE; m *= 2) rank += gpu_shuffle_i32(rank, lane ^ m);
+        if (asked >= n || me % ROUTER_SHARE != 0 || gpu_load(kept, x / size) == 0 || rank >= p->k) continue;
+        gpu_store(second, rank, sigmoid(comparable(gpu_load(logits, x))));
+        gpu_store(p->ids, t * p->k + rank, x);
     }
     gpu_barrier();
     float sum = 0.0f;
-    choice last;
-    last.value = GPU_INFINITY;
-    last.id = -1;
-    for (int64_t s = 0; s < p->k; s++) { /* all lanes have the same choice; lane 0 writes it */
-        choice best;
-        best.value = -GPU_INFINITY;
-        best.id = 0x7FFFFFFF;
-        for (int64_t x = lane; x < p->n_experts; x += GPU_LANES) {
-            const float v = gpu_load(values, x);
-            if (gpu_load(kept, x / size) != 0 && comes_before(last.value, last.id, v, (int32_t)x) &&
-                comes_before(v, (int32_t)x, best.value, best.id)) {
-                best.value = v;
-                best.id = (int32_t)x;
-            }
-        }
-        last = best_of_lanes(best, lane);
-        const float weight = sigmoid(comparable(gpu_load(logits, last.id)));
-        sum += weight;
-        if (lane == 0) gpu_store(p->ids, t * p->k + s, last.id);
-        if (lane == 0) gpu_store(p->weights, t * p->k + s, weight);
-    }
+    for (int64_t s = 0; s < p->k; s++) sum += gpu_load(second, s);
     const float factor = p->renormalize != 0 ? p->factor / (sum + 1e-20f) : p->factor;
-    for (int64_t s = 0; s < p->k && lane == 0; s++)
-        gpu_store(p->weights, t * p->k + s, gpu_load(p->weights, t * p->k + s) * factor);
+    for (int64_t s = me; s < p->k; s += ROUTER_THREADS) gpu_store(p->weights, t * p->k + s, gpu_load(second, s) * factor);
 }
 
 #endif

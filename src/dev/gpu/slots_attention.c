@@ -20,16 +20,6 @@ static mox_status slot_split_q_gate(mox_dev *d, const mox_split_q_gate_args *a, 
     return MOX_OK;
 }
 
-static mox_status slot_mla_split(mox_dev *d, const mox_mla_split_args *a, mox_err *err)
-{
-    (void)err;
-    split(d, a->q_full, a->q_nope, a->n, a->heads, a->nope, a->nope + a->rope, a->nope);
-    split(d, a->q_full + a->nope, a->q_pe, a->n, a->heads, a->rope, a->nope + a->rope, a->rope);
-    split(d, a->kv, a->latent, a->n, 1, a->rank, a->rank + a->rope, a->rank);
-    split(d, a->kv + a->rank, a->k_pe, a->n, 1, a->rope, a->rank + a->rope, a->rope);
-    return MOX_OK;
-}
-
 static mox_status slot_kv_append(mox_dev *d, const mox_kv_append_args *a, mox_err *err)
 {
     (void)err;
@@ -63,13 +53,6 @@ static mox_status slot_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_er
                    .k_weight = mox_gpu_vec_of(&kn->weight), .heads = heads, .kv_heads = kv_heads, .dim = dim,
                    .rotary_dim = r->rotary_dim, .offset = qn->offset, .eps = qn->eps, .mscale = r->mscale);
     return MOX_OK;
-}
-
-static mox_status check_dims(mox_dev *d, int64_t dim, int64_t v_dim, mox_err *err)
-{
-    if (dim <= MOX_GPU_ATTENTION_DIM && v_dim <= MOX_GPU_ATTENTION_DIM) return MOX_OK;
-    return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: heads of attention have at most %d elements, not %lld", d->name,
-                    MOX_GPU_ATTENTION_DIM, (long long)mox_max_i64(dim, v_dim));
 }
 
 /* ---- attention: which kernel takes which spans ---- */
@@ -142,7 +125,7 @@ static void attend_many(mox_dev *d, const mox_gpu_attention *p, const mox_span *
 
 static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_err *err)
 {
-    MOX_TRY(check_dims(d, a->dim, a->v_dim, err));
+    MOX_TRY(mox_gpu_check_heads(d, a->dim, a->v_dim, err));
     const float *sinks = NULL;
     if (a->sinks) MOX_TRY(mox_gpu_find_known(d, a->sinks, a->heads, &sinks, err));
     for (int64_t i = 0, last; i < a->n_spans; i = last) {
@@ -162,24 +145,10 @@ static mox_status slot_attention(mox_dev *d, const mox_attention_args *a, mox_er
     return MOX_OK;
 }
 
-static mox_status slot_mla_attention(mox_dev *d, const mox_mla_attention_args *a, mox_err *err)
-{
-    MOX_TRY(check_dims(d, a->rank + a->rope, a->rank, err));
-    MOX_GPU_LAUNCH(d, attention, a->heads, mox_gpu_rows(a->spans, a->n_spans), 1, .q = a->q, .q2 = a->q_pe, .out = a->ctx,
-                   .spans = mox_gpu_spans(d, a->spans, a->n_spans), .k = mox_gpu_cache_of(&a->latent), .k2 = mox_gpu_cache_of(&a->k_pe),
-                   .v = mox_gpu_cache_of(&a->latent), .n_spans = a->n_spans, .heads = a->heads, .kv_heads = 1, .dim = a->rank,
-                   .dim2 = a->rope, .v_dim = a->rank, .q_stride = a->heads * a->rank, .q_head_stride = a->rank,
-                   .q2_stride = a->heads * a->rope, .q2_head_stride = a->rope, .out_stride = a->heads * a->rank,
-                   .out_head_stride = a->rank, .n_pieces = 1, .scale = a->scale, .causal = true);
-    return MOX_OK;
-}
-
 void mox_gpu_fill_attention(mox_dev_ops *ops)
 {
     ops->split_q_gate = slot_split_q_gate;
-    ops->mla_split = slot_mla_split;
     ops->kv_append = slot_kv_append;
     ops->gqa_heads = slot_gqa_heads;
     ops->attention = slot_attention;
-    ops->mla_attention = slot_mla_attention;
 }

@@ -72,6 +72,30 @@ static mox_status slot_gdn_recurrent(mox_dev *d, const mox_gdn_args *a, mox_err 
     return MOX_OK;
 }
 
+/* One token: two launches. */
+static mox_status slot_gdn_mix(mox_dev *d, const mox_gdn_mix_args *a, mox_err *err)
+{
+    const mox_gdn_args *r = &a->rule;
+    const int64_t key = r->k_heads * r->k_dim;
+    const bool fits = r->n == 1 && r->k_dim <= MOX_GPU_GDN_STEP_DIM && r->v_dim <= MOX_GPU_GDN_STEP_DIM &&
+                      a->conv.channels == 2 * key + r->v_heads * r->v_dim && a->qk_norm.heads == r->k_heads && r->q == a->conv.out &&
+                      r->k == a->conv.out + key && r->v == a->conv.out + 2 * key && a->norm.dim == r->v_dim;
+    if (!fits) return mox_dev_gdn_mix(d, a, err);
+    MOX_TRY(mox_gpu_check_vec(&a->conv.weight, err));
+    MOX_TRY(mox_gpu_check_vec(&a->gates.a_log, err));
+    MOX_TRY(mox_gpu_check_vec(&a->gates.dt_bias, err));
+    MOX_TRY(mox_gpu_check_vec(&a->norm.weight, err));
+    MOX_GPU_LAUNCH(d, gdn_mix, 2 * r->k_heads + r->v_heads, 1, 1, .x = a->conv.x, .state = a->shift.state, .out = a->conv.out,
+                   .a = a->gates.a, .b = a->gates.b, .g = a->gates.g, .beta = a->gates.beta, .weight = mox_gpu_vec_of(&a->conv.weight),
+                   .a_log = mox_gpu_vec_of(&a->gates.a_log), .dt_bias = mox_gpu_vec_of(&a->gates.dt_bias), .k_heads = r->k_heads, .v_heads = r->v_heads,
+                   .k_dim = r->k_dim, .v_dim = r->v_dim, .channels = a->conv.channels, .width = a->conv.width,
+                   .eps = a->qk_norm.mode == MOX_GDN_EPS_MEAN ? a->qk_norm.eps * (float)r->k_dim : a->qk_norm.eps);
+    MOX_GPU_LAUNCH(d, gdn_step, r->v_heads, 1, 1, .mixed = a->conv.out, .g = r->g, .beta = r->beta, .z = a->norm.z, .state = r->state, .out = a->norm.out,
+                   .norm = mox_gpu_vec_of(&a->norm.weight), .k_heads = r->k_heads, .v_heads = r->v_heads, .k_dim = r->k_dim,
+                   .v_dim = r->v_dim, .eps = a->norm.eps);
+    return MOX_OK;
+}
+
 void mox_gpu_fill_deltanet(mox_dev_ops *ops)
 {
     ops->gdn_split = slot_gdn_split;
@@ -80,4 +104,5 @@ void mox_gpu_fill_deltanet(mox_dev_ops *ops)
     ops->gdn_qk_norm = slot_gdn_qk_norm;
     ops->gdn_gates = slot_gdn_gates;
     ops->gdn_recurrent = slot_gdn_recurrent;
+    ops->gdn_mix = slot_gdn_mix;
 }

@@ -6,8 +6,10 @@
  * layer, those without a pair included. */
 #include "dev/gpu/device.h"
 
-/* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for. */
-enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024 };
+/* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for.  LONG_COLS: from here on
+ * waves have more chunks than they hold, and experts4.h brings them ahead.  MANY_GROUPS: so many keep the GPU busy with one chunk each. */
+enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024, LONG_COLS = 4096,
+       MANY_GROUPS = 512 };
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -17,9 +19,6 @@ static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
     return MOX_OK;
 }
 
-/* Rows of x that kernels can read 16 bytes at a time? */
-static bool is_wide(const float *x, int64_t stride) { return (uintptr_t)x % 16 == 0 && stride % 4 == 0; }
-
 /* The norm that is held, where n rows x of so many columns are what it makes, for the product to take along: x becomes what
  * is normed.  Else no norm. */
 static mox_gpu_normed take_norm(mox_dev *d, const float **x, int64_t *x_stride, int64_t n, int64_t cols)
@@ -27,7 +26,7 @@ static mox_gpu_normed take_norm(mox_dev *d, const float **x, int64_t *x_stride, 
     mox_gpu_rms_norm p;
     if (!mox_gpu_see(d, MOX_GPU_KERNEL_rms_norm, n, &p, sizeof p)) return (mox_gpu_normed){0};
     const bool fits = p.out == *x && (n == 1 || p.out_stride == *x_stride) && p.dim == cols && (uintptr_t)p.weight.data % 16 == 0 &&
-                      is_wide(p.x, p.x_stride);
+                      mox_gpu_is_wide(p.x, p.x_stride);
     if (!fits || !mox_gpu_drop(d)) return (mox_gpu_normed){0};
     *x = p.x;
     *x_stride = p.x_stride;
@@ -64,11 +63,17 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
     MOX_TRY(mox_gpu_check_mat(&a->w, err));
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
     const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
-    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && is_wide(a->x, a->x_stride)) {
+    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
+        if (w.cols >= LONG_COLS && w.rows >= LONG_COLS && w.rows < TALL_ROWS) {
+            MOX_GPU_LAUNCH(d, experts4_down_long, mox_ceil_div(w.rows, 2 * FOUR_ROWS), a->n, 1, .down = {.first = w}, .shared_down = w,
+                           .x = a->x, .out = a->y, .bias = mox_gpu_vec_of(&a->bias), .n_shared = 1, .width = w.cols,
+                           .x_stride = a->x_stride, .out_stride = a->y_stride, .mode = MOX_GPU_SHARED_UNSCALED);
+            return MOX_OK;
+        }
         product_four(d, a, &w);
         return MOX_OK;
     }
-    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
+    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
         mox_gpu_matvec_row p = {.w = w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride,
                                 .bias = mox_gpu_vec_of(&a->bias)};
         p.norm = take_norm(d, &p.x, &p.x_stride, a->n, w.cols);
@@ -96,9 +101,11 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
 
 static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *err)
 {
-    mox_gpu_mat w[MOX_PROJECT_MOST];
-    mox_gpu_vec bias[MOX_PROJECT_MOST];
-    bool fits = a->n == MOX_PROJECT_MOST, few = fits;
+    enum { THREE = 3 }; /* as few.h has them */
+    mox_gpu_mat w[MOX_PROJECT_MOST] = {0};
+    mox_gpu_vec bias[MOX_PROJECT_MOST] = {0};
+    float *y[MOX_PROJECT_MOST] = {0};
+    bool fits = a->n > 1, few = a->n == THREE;
     int64_t groups = 0;
     for (int64_t i = 0; i < a->n && (fits || few); i++) {
         const mox_matmul_args *p = &a->product[i];
@@ -106,21 +113,23 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
         MOX_TRY(mox_gpu_check_vec(&p->bias, err));
         w[i] = mox_gpu_mat_of(&p->w);
         bias[i] = mox_gpu_vec_of(&p->bias);
+        y[i] = p->y;
         groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
         const bool alike = p->y_stride == w[i].rows && p->x == a->product[0].x;
         few = few && alike && mox_gpu_is_few(d, p->n, w[i].cols) && mox_gpu_mat_is_q4(&w[i]) && !p->exact;
-        fits = fits && alike && p->n <= FOUR_TOKENS && is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
+        fits = fits && alike && p->n <= FOUR_TOKENS && mox_gpu_is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
     }
     if (few) {
         mox_gpu_few_project(d, a);
         return MOX_OK;
     }
     if (!fits) return mox_dev_project(d, a, err);
-    mox_gpu_matvec4_three p = {.w0 = w[0], .w1 = w[1], .w2 = w[2], .bias0 = bias[0], .bias1 = bias[1], .bias2 = bias[2],
-                               .y0 = a->product[0].y, .y1 = a->product[1].y, .y2 = a->product[2].y, .x = a->product[0].x,
-                               .x_stride = a->product[0].x_stride};
-    p.norm = take_norm(d, &p.x, &p.x_stride, a->product[0].n, w[0].cols);
-    mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4_three, groups + (p.norm.out ? 1 : 0), a->product[0].n, 1, &p, sizeof p);
+    const mox_matmul_args *first = &a->product[0];
+    mox_gpu_project4 p = {.w0 = w[0], .w1 = w[1], .w2 = w[2], .w3 = w[3], .bias0 = bias[0], .bias1 = bias[1], .bias2 = bias[2],
+                          .bias3 = bias[3], .y0 = y[0], .y1 = y[1], .y2 = y[2], .y3 = y[3], .x = first->x, .x_stride = first->x_stride};
+    p.norm = take_norm(d, &p.x, &p.x_stride, first->n, w[0].cols);
+    mox_gpu_launch(d, groups < MANY_GROUPS ? MOX_GPU_KERNEL_project4_long : MOX_GPU_KERNEL_project4, groups + (p.norm.out ? 1 : 0), first->n, 1,
+                   &p, sizeof p);
     return MOX_OK;
 }
 
@@ -135,37 +144,16 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
         mox_gpu_tile_gate_up(d, a);
         return MOX_OK;
     }
+    const mox_gpu_mat gate = mox_gpu_mat_of(a->gate), up = mox_gpu_mat_of(a->up);
+    if (n <= FOUR_TOKENS && mox_gpu_mat_is_four(&gate) && mox_gpu_mat_is_four(&up) && mox_gpu_is_wide(a->x, a->x_stride) &&
+        a->y_stride == gate.rows) {
+        MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(gate.rows, FOUR_ROWS), n, 1, .gate = {.first = gate}, .up = {.first = up},
+                       .shared_gate = gate, .shared_up = up, .x = a->x, .y = a->y, .n_shared = 1, .n_pairs = n, .x_stride = a->x_stride);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, gate_up, mox_ceil_div(a->gate->rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(n, MOX_GPU_MATVEC_TOKENS), 1,
-                   .gate = mox_gpu_mat_of(a->gate), .up = mox_gpu_mat_of(a->up), .x = a->x, .y = a->y, .n = n, .x_stride = a->x_stride,
+                   .gate = gate, .up = up, .x = a->x, .y = a->y, .n = n, .x_stride = a->x_stride,
                    .y_stride = a->y_stride);
-    return MOX_OK;
-}
-
-/* ---- latent attention ---- */
-
-static mox_status slot_mla_q_absorb(mox_dev *d, const mox_mla_q_absorb_args *a, mox_err *err)
-{
-    enum { COLS = 512 };
-    MOX_TRY(mox_gpu_check_mat(&a->w, err));
-    const int64_t blocks = mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS);
-    const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
-    if (a->by_rank)
-        MOX_GPU_LAUNCH(d, matvec, mox_ceil_div(a->rank, MOX_GPU_MATVEC_ROWS), blocks, a->heads, .w = w, .x = a->q_nope, .y = a->out,
-                       .n = a->n, .rows = a->rank, .head_rows = a->head_rows, .x_stride = a->heads * a->nope, .x_head_stride = a->nope,
-                       .y_stride = a->heads * a->rank, .y_head_stride = a->rank);
-    else
-        MOX_GPU_LAUNCH(d, mla_absorb, mox_ceil_div(a->rank, COLS), a->heads, blocks, .w = w, .q = a->q_nope, .out = a->out, .n = a->n,
-                       .heads = a->heads, .nope = a->nope, .rank = a->rank, .head_rows = a->head_rows);
-    return MOX_OK;
-}
-
-static mox_status slot_mla_out(mox_dev *d, const mox_mla_out_args *a, mox_err *err)
-{
-    MOX_TRY(mox_gpu_check_mat(&a->w, err));
-    MOX_GPU_LAUNCH(d, matvec, mox_ceil_div(a->v_dim, MOX_GPU_MATVEC_ROWS), mox_ceil_div(a->n, MOX_GPU_MATVEC_TOKENS), a->heads,
-                   .w = mox_gpu_mat_of(&a->w), .x = a->ctx, .y = a->out, .n = a->n, .rows = a->v_dim, .head_rows = a->head_rows,
-                   .first_row = a->row0, .x_stride = a->heads * a->rank, .x_head_stride = a->rank, .y_stride = a->heads * a->v_dim,
-                   .y_head_stride = a->v_dim);
     return MOX_OK;
 }
 
@@ -209,15 +197,55 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     return MOX_OK;
 }
 
+/* Can the shared expert be one more slot of the routed ones? */
+static bool is_slot(const mox_gpu_experts *x, const mox_moe_finish_args *a, const mox_gpu_mat *gate, const mox_gpu_mat *up, const mox_gpu_mat *down)
+{
+    return a->combine.mode != MOX_SHARED_NONE && a->ffn.k <= MOX_GPU_EXPERTS4_SLOTS && mox_gpu_mat_is_four(gate) && mox_gpu_mat_is_four(up) &&
+           mox_gpu_mat_is_four(down) && gate->rows == x->width && up->rows == x->width && down->rows == x->dim;
+}
+
+static void finish_together(mox_dev *d, const mox_moe_finish_args *a, const int32_t *ids, mox_gpu_mat gate, mox_gpu_mat up, mox_gpu_mat down)
+{
+    const mox_moe_ffn_args *f = &a->ffn;
+    const mox_moe_combine_args *c = &a->combine;
+    const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
+    const bool gated = c->mode == MOX_SHARED_GATED;
+    const int64_t n_pairs = f->n * (f->k + 1);
+    MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), gated ? n_pairs + f->n : n_pairs, 1, .gate = x->gate,
+                   .up = x->up, .shared_gate = gate, .shared_up = up, .scale = gated ? mox_gpu_mat_of(&a->shared.scale) : gate, .ids = ids,
+                   .x = f->x, .y = f->mid, .logit = a->shared.logit, .k = f->k, .n_shared = 1, .n_pairs = n_pairs, .x_stride = f->dim);
+    const mox_gpu_experts4_down p = {.down = x->down, .shared_down = down, .ids = ids, .w = c->w, .x = f->mid, .h = c->h,
+                                     .gate = a->shared.logit, .out = c->out, .k = f->k, .n_shared = 1, .width = f->width,
+                                     .x_stride = (f->k + 1) * f->width, .h_stride = f->dim, .out_stride = f->dim, .gate_stride = 1,
+                                     .mode = mox_gpu_shared_mode(c->mode)};
+    const bool is_long = f->dim >= LONG_COLS;
+    mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down,
+                   mox_ceil_div(f->dim, is_long ? 2 * FOUR_ROWS : FOUR_ROWS), f->n, 1, &p, sizeof p);
+}
+
 /* Few tokens go by pair, and nothing is sorted. */
 static mox_status finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
 {
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
-    if (!x->is_four || f->n > FOUR_TOKENS || !is_wide(f->x, f->dim) || !is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
+    if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width))
+        return mox_dev_moe_finish(d, a, err);
+    const mox_gpu_mat gate = mox_gpu_mat_of(&a->shared.gate), up = mox_gpu_mat_of(&a->shared.up), down = mox_gpu_mat_of(&a->shared.down);
+    const bool together = is_slot(x, a, &gate, &up, &down);
+    if (!together) {
+        const mox_status status = mox_dev_moe_shared(d, a, err); /* while experts come */
+        if (status != MOX_OK) {
+            f->source->release(f->source);
+            return status;
+        }
+    }
     const int32_t *ids = x->come ? f->batch_pairs : f->ids;
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
+    if (together) {
+        finish_together(d, a, ids, gate, up, down);
+        return MOX_OK;
+    }
     MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = ids,
                    .x = f->x, .y = f->mid, .k = f->k, .x_stride = f->dim);
     MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = ids, .w = c->w,
@@ -243,8 +271,6 @@ void mox_gpu_fill_products(mox_dev_ops *ops)
     ops->matmul = slot_matmul;
     ops->project = slot_project;
     ops->gate_up_swiglu = slot_gate_up_swiglu;
-    ops->mla_q_absorb = slot_mla_q_absorb;
-    ops->mla_out = slot_mla_out;
     ops->moe_acquire = slot_moe_acquire;
     ops->moe_ffn = slot_moe_ffn;
     ops->moe_finish = slot_moe_finish;

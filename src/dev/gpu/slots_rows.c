@@ -2,7 +2,7 @@
  * combining.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, WAVES = THREADS / GPU_LANES, SHORT_ROW = 1024 };
+enum { THREADS = 256, WAVES = THREADS / GPU_LANES, SHORT_ROW = 1024, LONG_ROW = 2048 };
 
 static mox_status slot_add(mox_dev *d, const mox_add_args *a, mox_err *err)
 {
@@ -26,11 +26,15 @@ static mox_status slot_sigmoid_gate(mox_dev *d, const mox_sigmoid_gate_args *a, 
     return MOX_OK;
 }
 
-/* Norms of few rows are held back: the product behind takes them along. */
+static bool is_long(int64_t dim) { return dim > LONG_ROW && dim <= MOX_GPU_NORM_LONG; }
+
+/* Norms of few rows are held back: the product behind takes them along.  Those of long rows are not, as products would repeat them
+ * for longer than they take. */
 static void norm(mox_dev *d, const mox_gpu_rms_norm *p, int64_t n)
 {
     const bool can_wait = p->heads == 1 && n <= MOX_DEV_TOGETHER && p->x != p->out;
-    if (can_wait) mox_gpu_hold(d, MOX_GPU_KERNEL_rms_norm, n, 1, n, p, sizeof *p);
+    if (is_long(p->dim)) mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm_long, p->heads, n, 1, p, sizeof *p);
+    else if (can_wait) mox_gpu_hold(d, MOX_GPU_KERNEL_rms_norm, n, 1, n, p, sizeof *p);
     else mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm, p->heads, n, 1, p, sizeof *p);
 }
 
@@ -56,8 +60,9 @@ static mox_status slot_residual_norm(mox_dev *d, const mox_residual_norm_args *a
         norm(d, &p, a->rows);
         return MOX_OK;
     }
-    MOX_GPU_LAUNCH(d, residual_norm, a->rows, 1, 1, .a = a->a, .b = a->b, .res = a->res, .norm = a->norm, .dim = a->dim,
-                   .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps);
+    const mox_gpu_residual_norm p = {.a = a->a, .b = a->b, .res = a->res, .norm = a->norm, .dim = a->dim,
+                                     .weight = mox_gpu_vec_of(&a->weight), .offset = a->offset, .eps = a->eps};
+    mox_gpu_launch(d, is_long(a->dim) ? MOX_GPU_KERNEL_residual_norm_long : MOX_GPU_KERNEL_residual_norm, a->rows, 1, 1, &p, sizeof p);
     return MOX_OK;
 }
 
