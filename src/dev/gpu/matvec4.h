@@ -63,14 +63,21 @@ typedef struct four_x {
     float sum;    /* of the group that lane / 8 is in */
 } four_x;
 
+/* The eight numbers of x that a lane has of a chunk. */
+GPU_FN void four_eight(const GPU_GLOBAL(f32) *x, int32_t lane, GPU_PRIVATE(f32) *v)
+{
+    const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
+    GPU_UNROLL
+    for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
+}
+
 /* Splits 256 numbers into planes [2][32], with a zero behind them: a lane takes the eight of one word of codes, whose pairs
  * are columns i and i + 4.  Nibble 1 counts sixteenfold, so its x is a sixteenth. */
-GPU_FN four_x four_split_of(gpu_quad first, gpu_quad second, GPU_SHARED(quad) *planes, int32_t lane)
+GPU_FN four_x four_planes(const GPU_PRIVATE(f32) *v, GPU_SHARED(quad) *planes, int32_t lane)
 {
-    float v[8], largest = 0.0f, sum = 0.0f;
+    float largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
-        v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
         largest = gpu_max(largest, gpu_abs(v[i]));
         sum += v[i];
     }
@@ -98,8 +105,9 @@ GPU_FN four_x four_split_of(gpu_quad first, gpu_quad second, GPU_SHARED(quad) *p
 
 GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
 {
-    const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
-    return four_split_of(first, second, planes, lane);
+    float v[8];
+    four_eight(x, lane, v);
+    return four_planes(v, planes, lane);
 }
 
 GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_t)(four >> (16 * i)) & 0xFFFFu); }
