@@ -38,6 +38,7 @@ PLANT(attention_sinks, attention, p->sinks = NULL)
 PLANT(attention_merge, attention_merge, p->n_pieces--)
 PLANT(attention_second, attention, p->dim2 = 0)
 PLANT(absorb, mla_absorb, p->nope--)
+PLANT(residual_long, residual_norm_long, p->b = p->a)
 PLANT(conv, conv1d_silu, p->width--)
 PLANT(shift, conv1d_shift, p->n--)
 PLANT(qk_heads, gdn_qk_norm, p->heads--)
@@ -71,10 +72,11 @@ const ck_device_plant ck_device_plants[] = {
     ENTRY("copy_slice", copy, copy_row),
     ENTRY("sigmoid_gate", sigmoid_gate, sigmoid_gate),
     ENTRY("rms_norm", rms_norm, norm_eps),
-    ENTRY("rms_norm", rms_norm, norm_offset),
+    ENTRY("rms_norm", rms_norm_long, norm_offset),
     ENTRY("rms_norm", rms_norm_heads, norm_heads),
     ENTRY("residual_norm", residual_norm, residual),
     ENTRY("residual_norm", residual_norm, residual_eps),
+    ENTRY("residual_norm", residual_norm_long, residual_long),
     ENTRY("gated_rms_norm", gated_rms_norm, gated),
     ENTRY("gated_rms_norm", gated_rms_norm, gated_eps),
     ENTRY("rope", rope, rope_pairs),

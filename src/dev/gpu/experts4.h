@@ -14,18 +14,6 @@
 
 enum { EXPERTS4_TILES = 2, DOWN4_WAVES = 24, DOWN4_THREADS = DOWN4_WAVES * GPU_LANES };
 
-/* Eight numbers of x per lane. */
-typedef struct four_ahead {
-    gpu_quad first, second;
-} four_ahead;
-GPU_FN four_ahead ahead_of(const GPU_GLOBAL(f32) *x, int32_t lane)
-{
-    four_ahead a;
-    a.first = gpu_load(GPU_CAST(quad, x), 2 * lane);
-    a.second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
-    return a;
-}
-
 GPU_FN mox_gpu_mat slot_mat(mox_gpu_stack stack, mox_gpu_mat shared, bool is_shared, int64_t expert)
 {
     mox_gpu_mat m = four_expert(stack, expert);
@@ -117,7 +105,7 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
     const int32_t n_jobs = (k + (int32_t)p->n_shared) * per;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
     four_tile tile[EXPERTS4_TILES];
-    float sum[2 * EXPERTS4_TILES], part[2];
+    float sum[2 * EXPERTS4_TILES], part[2], ahead[8];
     GPU_UNROLL
     for (int32_t i = 0; i < 2 * EXPERTS4_TILES; i++) sum[i] = 0.0f;
     if (me < k) { /* what chose them is older than the launch in front, which made x */
@@ -131,19 +119,19 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
     for (int32_t i = 0; i < EXPERTS4_TILES; i++)
         if (i < tiles) four_load(m, row + 16 * i, job - slot * per, lane, &tile[i]);
     gpu_previous();
-    four_ahead ahead = ahead_of(x + (int64_t)job * FOUR_CHUNK, lane);
+    four_eight(x + (int64_t)job * FOUR_CHUNK, lane, ahead);
     const float shared_weight = p->mode == MOX_GPU_SHARED_GATED ? sigmoid(gpu_load(p->gate, t * p->gate_stride)) : 1.0f;
     for (int32_t first = 0; first < n_jobs; first += waves) {
         const bool there = first + wave < n_jobs, more = first + wave + waves < n_jobs; /* the same in a wave */
         const float weight = slot == k ? shared_weight : gpu_load(weights, slot);
         four_x of_x = four_none();
-        if (there) of_x = four_split_of(ahead.first, ahead.second, planes + wave * FOUR_QUADS, lane);
+        if (there) of_x = four_planes(ahead, planes + wave * FOUR_QUADS, lane);
         gpu_barrier();
         if (more) {
             job = first + wave + waves;
             slot = job / per;
             m = slot_mat(p->down, p->shared_down, slot == k, slot == k ? 0 : gpu_load(ids, slot));
-            ahead = ahead_of(x + (int64_t)job * FOUR_CHUNK, lane);
+            four_eight(x + (int64_t)job * FOUR_CHUNK, lane, ahead);
         }
         GPU_UNROLL
         for (int32_t i = 0; i < EXPERTS4_TILES; i++) {

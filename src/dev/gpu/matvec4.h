@@ -73,16 +73,12 @@ GPU_FN four_x four_none(void)
     return x;
 }
 
-GPU_FN void four_eight_of(gpu_quad first, gpu_quad second, GPU_PRIVATE(f32) *v)
-{
-    GPU_UNROLL
-    for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
-}
-
 /* The lane's eight of 256 numbers: those of one word of codes. */
 GPU_FN void four_eight(const GPU_GLOBAL(f32) *x, int32_t lane, GPU_PRIVATE(f32) *v)
 {
-    four_eight_of(gpu_load(GPU_CAST(quad, x), 2 * lane), gpu_load(GPU_CAST(quad, x), 2 * lane + 1), v);
+    const gpu_quad first = gpu_load(GPU_CAST(quad, x), 2 * lane), second = gpu_load(GPU_CAST(quad, x), 2 * lane + 1);
+    GPU_UNROLL
+    for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
 }
 
 /* Splits 256 numbers into planes [2][32], with a zero behind them: pairs of the lane's eight are columns i and i + 4.
@@ -122,14 +118,6 @@ GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int
 {
     float v[8];
     four_eight(x, lane, v);
-    return four_planes(v, planes, lane);
-}
-
-/* The same of a lane's eight that were asked for before. */
-GPU_FN four_x four_split_of(gpu_quad first, gpu_quad second, GPU_SHARED(quad) *planes, int32_t lane)
-{
-    float v[8];
-    four_eight_of(first, second, v);
     return four_planes(v, planes, lane);
 }
 
