@@ -321,11 +321,10 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
     mox_gpu_backend *backend = enter(d);
     /* A token of each sequence: the next batch will be like it, unless the host has a say in every layer. */
-    g->prompts = b->n != b->n_spans;
     g->in_step = b->n == b->n_spans && backend->begin_step && g->most.n_pairs == 0;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
-    g->halved_x = NULL;
+    g->made.x = NULL;
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;

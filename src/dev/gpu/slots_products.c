@@ -17,15 +17,12 @@ static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
     return MOX_OK;
 }
 
-/* Rows of x that kernels can read 16 bytes at a time? */
-static bool is_wide(const float *x, int64_t stride) { return (uintptr_t)x % 16 == 0 && stride % 4 == 0; }
-
 static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err)
 {
     MOX_TRY(mox_gpu_check_mat(&a->w, err));
     MOX_TRY(mox_gpu_check_vec(&a->bias, err));
     const mox_gpu_mat w = mox_gpu_mat_of(&a->w);
-    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && is_wide(a->x, a->x_stride)) {
+    if (a->n <= FOUR_TOKENS && mox_gpu_mat_is_four(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
         const mox_gpu_matvec4 p = {.w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                                    .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
         const bool tall = w.rows >= TALL_ROWS;
@@ -33,12 +30,12 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
-    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && is_wide(a->x, a->x_stride)) {
+    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
         MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
     }
-    if (mox_gpu_is_few(d, a->n, w.cols) && mox_gpu_mat_is_q4(&w) && !a->exact) {
+    if (!a->exact && mox_gpu_few_takes(d, &w, a->x, a->n, a->x_stride)) {
         mox_gpu_few_matmul(d, a);
         return MOX_OK;
     }
@@ -71,8 +68,8 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
         bias[i] = mox_gpu_vec_of(&p->bias);
         groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
         const bool alike = p->y_stride == w[i].rows && p->x == a->product[0].x;
-        few = few && alike && mox_gpu_is_few(d, p->n, w[i].cols) && mox_gpu_mat_is_q4(&w[i]) && !p->exact;
-        fits = fits && alike && p->n <= FOUR_TOKENS && is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
+        few = few && alike && !p->exact && mox_gpu_few_takes(d, &w[i], p->x, p->n, p->x_stride);
+        fits = fits && alike && p->n <= FOUR_TOKENS && mox_gpu_is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
     }
     if (few) {
         mox_gpu_few_project(d, a);
@@ -92,13 +89,17 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
     MOX_TRY(mox_gpu_check_mat(a->gate, err));
     MOX_TRY(mox_gpu_check_mat(a->up, err));
     const int64_t n = a->offsets[1];
+    const mox_gpu_mat gate = mox_gpu_mat_of(a->gate), up = mox_gpu_mat_of(a->up);
+    if (mox_gpu_few_takes(d, &gate, a->x, n, a->x_stride) && mox_gpu_few_takes(d, &up, a->x, n, a->x_stride)) {
+        mox_gpu_few_gate_up(d, a);
+        return MOX_OK;
+    }
     if (mox_gpu_is_many(d, n, a->gate->cols)) {
         mox_gpu_tile_gate_up(d, a);
         return MOX_OK;
     }
     MOX_GPU_LAUNCH(d, gate_up, mox_ceil_div(a->gate->rows, MOX_GPU_MATVEC_ROWS), mox_ceil_div(n, MOX_GPU_MATVEC_TOKENS), 1,
-                   .gate = mox_gpu_mat_of(a->gate), .up = mox_gpu_mat_of(a->up), .x = a->x, .y = a->y, .n = n, .x_stride = a->x_stride,
-                   .y_stride = a->y_stride);
+                   .gate = gate, .up = up, .x = a->x, .y = a->y, .n = n, .x_stride = a->x_stride, .y_stride = a->y_stride);
     return MOX_OK;
 }
 
@@ -175,7 +176,7 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
-    if (!x->is_four || f->n > FOUR_TOKENS || !is_wide(f->x, f->dim) || !is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
+    if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
     const int32_t *ids = x->come ? f->batch_pairs : f->ids;
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
     MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = ids,
