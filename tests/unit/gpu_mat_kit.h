@@ -101,4 +101,26 @@ static inline double dot(const both_mat *m, int64_t row, const float *x, double 
     return sum;
 }
 
+/* The same matrix at addresses that matvec4.h can read. */
+static inline both_mat aligned(both_mat m)
+{
+    const int64_t scales = m.host.rows * mox_mat_scale_row_bytes(&m.host.layout, m.host.cols);
+    assert_false(mox_gpu_mat_is_four(&m.device));
+    m.device.w = upload(m.host.w, m.host.rows * mox_mat_row_bytes(&m.host.layout, m.host.cols));
+    m.device.scales = upload(m.host.scales, scales);
+    m.device.biases = upload(m.host.biases, scales);
+    assert_true(mox_gpu_mat_is_four(&m.device));
+    return m;
+}
+static inline both_mat four_mat(int64_t rows, int64_t cols) { return aligned(random_mat(kinds[8], rows, cols)); }
+
+/* Numbers of very different sizes, as hidden states have them. */
+static inline float *activations(int64_t n, float size)
+{
+    float *x = randoms(n, size);
+    for (int64_t i = 0; i < n; i += 37) x[i] *= 300;
+    for (int64_t i = 5; i < n; i += 11) x[i] *= 1e-4f;
+    return x;
+}
+
 #endif
