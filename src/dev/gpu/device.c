@@ -103,7 +103,8 @@ static void gpu_memory(mox_dev *d, int64_t *total, int64_t *left)
 static mox_status gpu_pin(mox_dev *d, void *p, int64_t bytes, mox_err *err)
 {
     mox_gpu_backend *b = enter(d);
-    const mox_status status = b->pin(b, p, bytes, err);
+    const mox_status status = b->pin ? b->pin(b, p, bytes, err)
+                                     : mox_fail(err, MOX_E_UNSUPPORTED, "device %s: memory of the host is not pinned", d->name);
     leave(d);
     return status;
 }
