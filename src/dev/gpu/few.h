@@ -9,11 +9,12 @@
  * have eight bytes each of a group, 16 columns; which these are in x, planes are ordered by.  x is scaled by a power of two
  * per token and group, and its sum there is what biases are multiplied with.
  *
- * A wave has two tiles of 16 rows: of one matrix, or the same rows of gate and up.
+ * Waves share rows by columns, 256 of them at a time, so that a group reads whole rows at once: memory gives neighbours much
+ * faster than pieces that lie apart.  Their sums are added up at the end, always in the same order.
  *
- * Dense products take planes that plane_rows has made.  Waves that have the same rows share their columns, and their sums are
- * added up at the end, always in the same order.  An expert has a few of the tokens only, and its groups make the planes
- * themselves, 512 columns at a time, in shared memory; they also find its pairs, so nothing is sorted. */
+ * Dense products take planes that plane_rows has made, and a wave has two tiles of 16 rows: of one matrix, or the same rows of
+ * gate and up.  An expert has a few of the tokens only: there a wave keeps its part of four tokens in registers and goes
+ * over tile after tile.  Its group finds the expert's pairs itself, so nothing is sorted. */
 #ifndef MOX_DEV_GPU_FEW_H
 #define MOX_DEV_GPU_FEW_H
 
@@ -23,39 +24,75 @@ enum {
     FEW_THREADS = 256,
     FEW_WAVES = FEW_THREADS / GPU_LANES,
     FEW_GROUP = MOX_GPU_FEW_GROUP,        /* columns that a scale is for */
-    FEW_CHUNK = 2 * FEW_GROUP,            /* what a lane asks for in one go */
-    FEW_HELD = 2,                         /* chunks that are on their way or multiplied */
+    FEW_GROUPS = 4,                       /* of a chunk, which is what a lane asks for in one go */
+    FEW_CHUNK = FEW_GROUPS * FEW_GROUP,
     FEW_BLOCK = 4,                        /* tokens of a product */
     FEW_BLOCKS = MOX_GPU_FEW_TOKENS / FEW_BLOCK,
     FEW_TILES = MOX_GPU_FEW_ROWS / 16,    /* of a wave */
     FEW_QUADS = 2 * FEW_GROUP / 8,        /* of a token's group: two planes */
     FEW_STRIDE = 24,                      /* of the 16 sums of a token: so lanes store to different banks */
-    FEW_PHASE = 4,                        /* chunks of an expert's tokens that are in shared memory at a time */
-    FEW_PHASE_GROUPS = FEW_PHASE * FEW_CHUNK / FEW_GROUP,
-    FEW_PHASE_QUADS = FEW_PHASE_GROUPS * FEW_BLOCK * FEW_QUADS,
-    FEW_PHASE_PARTS = FEW_PHASE_GROUPS * FEW_BLOCK
+    FEW_JOBS = MOX_GPU_FEW_JOBS,          /* tiles of an expert that a group has */
+    FEW_HELD = 2                          /* of them that are on their way or multiplied */
 };
 
 /* ---- tokens ---- */
 
-/* Eight numbers of x, and what all lanes of their group of 64 know. */
+/* Where word i of a group's eight is among the quads of a plane: lanes of a product ask for neighbours. */
+GPU_FN int32_t few_place(int32_t i) { return i % 2 * 4 + i / 2; }
+
+/* How a group of x is scaled, by its largest number: that becomes 2^14 and more; below 2^-112 f16 does without the rest. */
+typedef struct few_scale {
+    float up, factor; /* which undoes the scaling of planes and codes */
+} few_scale;
+GPU_FN few_scale few_scale_of(float largest)
+{
+    const uint32_t bits = gpu_f32_bits(largest) >> 23, exponent = bits < 15u ? 15u : bits;
+    few_scale s;
+    s.up = gpu_bits_f32((268u - exponent) << 23);
+    s.factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
+    return s;
+}
+
+/* The two planes of eight numbers.  Pairs are columns i and i + 4, as codes are; every second code counts sixteenfold, so its
+ * x is a sixteenth. */
 typedef struct few_word {
     gpu_quad high, low;
-    uint64_t part; /* factor, which undoes the scaling of planes and codes, and above it the sum */
 } few_word;
-
-/* Where word i of a group's eight is among the quads of a plane: lanes of a product ask for neighbours, and for the two
- * planes in different banks. */
-GPU_FN int32_t few_place(int32_t i, int32_t plane) { return (i % 2 * 4 + i / 2) ^ (plane * 4); }
-
-/* Pairs are columns i and i + 4, as codes are; every second code counts sixteenfold, so its x is a sixteenth.  The whole
- * wave; eight lanes have a group. */
-GPU_FN few_word few_split(gpu_quad first, gpu_quad second, int32_t lane)
+GPU_FN few_word few_split(const GPU_PRIVATE(f32) *v, float up)
 {
+    few_word w;
+    GPU_UNROLL
+    for (int32_t i = 0; i < 4; i++) {
+        const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
+        w.high.w[i] = gpu_pack_f16(a, b);
+        w.low.w[i] = gpu_pack_f16(a - gpu_f16_to_f32(w.high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(w.high.w[i] >> 16));
+    }
+    return w;
+}
+
+/* n numbers (a constant), a multiple of 4. */
+GPU_FN void few_numbers(const GPU_GLOBAL(f32) *x, int64_t at, int32_t n, GPU_PRIVATE(f32) *v)
+{
+    GPU_UNROLL
+    for (int32_t i = 0; i < n; i += 4) {
+        const gpu_quad four = gpu_load_quad(x, at + i);
+        GPU_UNROLL
+        for (int32_t k = 0; k < 4; k++) v[i + k] = gpu_bits_f32(four.w[k]);
+    }
+}
+
+/* A thread has a word; eight lanes have a group. */
+GPU_KERNEL(plane_rows, FEW_THREADS)
+{
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES;
+    const int64_t col = (gpu_group_x() * FEW_THREADS + me) * 8, t = gpu_group_y(), at = t * (p->cols / FEW_GROUP) + col / FEW_GROUP;
+    const bool there = col < p->cols; /* the same in the lanes of a group */
     float v[8], largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
+    for (int32_t i = 0; i < 8; i++) v[i] = 0.0f;
+    if (there) few_numbers(p->x, t * p->x_stride + col, 8, v);
+    GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
-        v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
         largest = gpu_max(largest, gpu_abs(v[i]));
         sum += v[i];
     }
@@ -64,93 +101,44 @@ GPU_FN few_word few_split(gpu_quad first, gpu_quad second, int32_t lane)
         sum += gpu_shuffle(sum, lane ^ d);
         largest = gpu_max(largest, gpu_shuffle(largest, lane ^ d));
     }
-    /* The largest becomes 2^14 and more; below 2^-112 f16 does without the rest. */
-    const uint32_t bits = gpu_f32_bits(largest) >> 23, exponent = bits < 15u ? 15u : bits;
-    const float up = gpu_bits_f32((268u - exponent) << 23), factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
-    few_word w;
-    GPU_UNROLL
-    for (int32_t i = 0; i < 4; i++) {
-        const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
-        w.high.w[i] = gpu_pack_f16(a, b);
-        w.low.w[i] = gpu_pack_f16(a - gpu_f16_to_f32(w.high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(w.high.w[i] >> 16));
-    }
-    w.part = gpu_f32_bits(factor) | (uint64_t)gpu_f32_bits(sum) << 32;
-    return w;
-}
-
-GPU_KERNEL(plane_rows, FEW_THREADS)
-{
-    const int32_t me = gpu_thread();
-    const int64_t col = (gpu_group_x() * FEW_THREADS + me) * 8, t = gpu_group_y(), at = t * (p->cols / FEW_GROUP) + col / FEW_GROUP;
-    const bool there = col < p->cols; /* the same in the lanes of a group */
-    gpu_quad first = {{0u, 0u, 0u, 0u}}, second = {{0u, 0u, 0u, 0u}};
-    if (there) {
-        first = gpu_load_quad(p->x, t * p->x_stride + col);
-        second = gpu_load_quad(p->x, t * p->x_stride + col + 4);
-    }
-    const few_word w = few_split(first, second, me % GPU_LANES);
     if (!there) return;
-    gpu_store(p->planes, at * FEW_QUADS + few_place(me % 8, 0), w.high);
-    gpu_store(p->planes, at * FEW_QUADS + FEW_QUADS / 2 + few_place(me % 8, 1), w.low);
-    if (me % 8 == 0) gpu_store(p->parts, at, w.part);
+    const few_scale scale = few_scale_of(largest);
+    const few_word w = few_split(v, scale.up);
+    gpu_store(p->planes, at * FEW_QUADS + few_place(me % 8), w.high);
+    gpu_store(p->planes, at * FEW_QUADS + FEW_QUADS / 2 + few_place(me % 8), w.low);
+    if (me % 8 == 0) gpu_store(p->parts, at, gpu_f32_bits(scale.factor) | (uint64_t)gpu_f32_bits(sum) << 32);
 }
 
 /* ---- weights ---- */
 
-/* Two tiles of rows, and where a lane reads them, in bytes of codes: rows g and g + 8 of each.  Rows beyond the end are read
- * as the last one.  A chunk is 64 bytes of codes and two scales, so this also says where the scales are. */
-typedef struct few_rows {
-    mox_gpu_mat m[FEW_TILES];
-    int32_t at[FEW_TILES][2];
-} few_rows;
-
-/* step: rows from the first tile to the second; 0 where they are of two matrices. */
-GPU_FN few_rows few_rows_of(mox_gpu_mat first, mox_gpu_mat second, int64_t row, int32_t step, int32_t lane)
-{
-    few_rows r;
-    r.m[0] = first;
-    r.m[1] = second;
-    GPU_UNROLL
-    for (int32_t i = 0; i < 2 * FEW_TILES; i++)
-        r.at[i / 2][i % 2] = (int32_t)least(row + i / 2 * step + lane / 4 + i % 2 * 8, first.rows - 1) * (int32_t)first.row_bytes + lane % 4 * 8;
-    return r;
-}
-
 /* What a lane has of 16 rows and a chunk. */
 typedef struct few_codes {
-    uint64_t w[2][2]; /* [row, or eight below][group] */
-    uint32_t scale[2], bias[2]; /* of both groups */
+    uint64_t w[2][FEW_GROUPS]; /* [row, or eight below][group] */
+    uint64_t scale[2], bias[2]; /* of all groups */
 } few_codes;
 GPU_TYPE(few_codes, few_codes);
 
-GPU_FN few_codes few_fetch(few_rows r, int32_t tile, int32_t chunk)
+/* Rows beyond the end are read as the last one.  A chunk is 128 bytes of codes and four scales, so where the one is says where
+ * the other is. */
+GPU_FN few_codes few_fetch(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t lane)
 {
     few_codes c;
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        const int64_t at = r.at[tile][h] + chunk * (FEW_CHUNK / 2);
+        const int32_t beyond = (int32_t)row + lane / 4 + 8 * h, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
+        const int64_t at = r * (int32_t)m.row_bytes + chunk * (FEW_CHUNK / 2); /* fewer than 2^31 bytes */
         GPU_UNROLL
-        for (int32_t g = 0; g < 2; g++) c.w[h][g] = gpu_bytes_u64(r.m[tile].w, at + g * (FEW_GROUP / 2));
-        c.scale[h] = gpu_load(GPU_CAST(u32, r.m[tile].scales), at / (FEW_CHUNK / 2));
-        c.bias[h] = gpu_load(GPU_CAST(u32, r.m[tile].biases), at / (FEW_CHUNK / 2));
+        for (int32_t g = 0; g < FEW_GROUPS; g++) c.w[h][g] = gpu_bytes_u64(m.w, at + lane % 4 * 8 + g * (FEW_GROUP / 2));
+        c.scale[h] = gpu_bytes_u64(m.scales, at / 16);
+        c.bias[h] = gpu_bytes_u64(m.biases, at / 16);
     }
     return c;
 }
 
-/* Asks for the chunks part, part + split, ... that a wave holds at first; what is not there is never used. */
-GPU_FN void few_start(few_rows r, int32_t part, int32_t split, GPU_PRIVATE(few_codes) *ring)
-{
-    const int32_t last = (int32_t)r.m[0].cols / FEW_CHUNK - 1;
-    GPU_UNROLL
-    for (int32_t i = 0; i < FEW_HELD * FEW_TILES; i++)
-        ring[i] = few_fetch(r, i % FEW_TILES, (int32_t)least(part + i / FEW_TILES * split, last));
-}
-
 /* y[0..1] += rows g and g + 8 of a group by the token that the lane has sums of; b: words 2 t and 2 t + 1 of
  * the column that it has of x. */
-GPU_FN void few_multiply(few_codes k, int32_t group, const GPU_PRIVATE(quad) *b, uint64_t part, GPU_PRIVATE(f32) *y)
+GPU_FN void few_multiply(few_codes k, int32_t group, const GPU_PRIVATE(quad) *b, float factor, float sum, GPU_PRIVATE(f32) *y)
 {
-    const float factor = gpu_bits_f32((uint32_t)part), sum = gpu_bits_f32((uint32_t)(part >> 32));
     float c[4];
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) c[i] = 0.0f;
@@ -161,11 +149,8 @@ GPU_FN void few_multiply(few_codes k, int32_t group, const GPU_PRIVATE(quad) *b,
         gpu_mma(c, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b[j].w[2], b[j].w[3]);
     }
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) {
-        const uint32_t scale = group == 0 ? k.scale[h] << 16 : k.scale[h] & 0xFFFF0000u;
-        const uint32_t bias = group == 0 ? k.bias[h] << 16 : k.bias[h] & 0xFFFF0000u;
-        y[h] += gpu_bits_f32(scale) * ((c[2 * h] + c[2 * h + 1]) * factor) + gpu_bits_f32(bias) * sum;
-    }
+    for (int32_t h = 0; h < 2; h++)
+        y[h] += four_number(k.scale[h], group) * ((c[2 * h] + c[2 * h + 1]) * factor) + four_number(k.bias[h], group) * sum;
 }
 
 /* ---- dense products ---- */
@@ -192,42 +177,41 @@ GPU_FN few_x few_tokens(const GPU_GLOBAL(quad) *planes, const GPU_GLOBAL(u64) *p
  * last one. */
 GPU_FN void few_blocks(const GPU_PRIVATE(few_codes) *k, int32_t chunk, int32_t group, few_x x, int32_t lane, GPU_PRIVATE(f32) *tot)
 {
-    const int32_t column = lane / 4, at_group = chunk * 2 + group;
+    const int32_t column = lane / 4, at_group = chunk * FEW_GROUPS + group;
     GPU_UNROLL
     for (int32_t j = 0; j < FEW_BLOCKS; j++) {
         const int32_t token = (int32_t)least(j * FEW_BLOCK + column / 2, x.n - 1), own = (int32_t)least(j * FEW_BLOCK + lane % 4, x.n - 1);
         const int64_t at = (token * x.n_groups + at_group) * FEW_QUADS + column % 2 * (FEW_QUADS / 2);
         gpu_quad b[2];
         GPU_UNROLL
-        for (int32_t i = 0; i < 2; i++) b[i] = gpu_load(x.planes, at + few_place(lane % 4 * 2 + i, column % 2));
+        for (int32_t i = 0; i < 2; i++) b[i] = gpu_load(x.planes, at + few_place(lane % 4 * 2 + i));
         const uint64_t part = gpu_load(x.parts, (int64_t)(own * x.n_groups + at_group));
         GPU_UNROLL
-        for (int32_t i = 0; i < FEW_TILES; i++) few_multiply(k[i], group, b, part, tot + j * 2 * FEW_TILES + 2 * i);
+        for (int32_t i = 0; i < FEW_TILES; i++)
+            few_multiply(k[i], group, b, gpu_bits_f32((uint32_t)part), gpu_bits_f32((uint32_t)(part >> 32)), tot + j * 2 * FEW_TILES + 2 * i);
     }
 }
 
-/* The wave's rows by all tokens, over the chunks part, part + split, ...; its sums are left in its place of `sums`, [tile, token, row]. */
-GPU_FN void few_wave(few_rows r, few_x x, int32_t part, int32_t split, GPU_SHARED(f32) *sums, int32_t lane)
+/* 16 rows of each matrix by all tokens, over the chunks part, part + split, ...; the wave's sums are left in its place of `sums`,
+ * [tile, token, row]. */
+GPU_FN void few_wave(mox_gpu_mat first, mox_gpu_mat second, int64_t row, int32_t step, few_x x, int32_t part, int32_t split,
+                     GPU_SHARED(f32) *sums, int32_t lane)
 {
-    const int32_t n_chunks = (int32_t)r.m[0].cols / FEW_CHUNK;
-    few_codes ring[FEW_HELD * FEW_TILES];
+    const int32_t n_chunks = (int32_t)first.cols / FEW_CHUNK;
+    few_codes k[FEW_TILES];
     float tot[FEW_BLOCKS * 2 * FEW_TILES];
     GPU_UNROLL
     for (int32_t i = 0; i < FEW_BLOCKS * 2 * FEW_TILES; i++) tot[i] = 0.0f;
-    few_start(r, part, split, ring);
-    gpu_previous();
-    for (int32_t first = part; first < n_chunks; first += FEW_HELD * split) {
+    int32_t chunk = part;
+    do {
+        k[0] = few_fetch(first, row, (int32_t)least(chunk, n_chunks - 1), lane);
+        k[1] = few_fetch(second, row + step, (int32_t)least(chunk, n_chunks - 1), lane);
+        if (chunk == part) gpu_previous();
+        if (chunk >= n_chunks) break; /* the whole wave: there are more than chunks */
         GPU_UNROLL
-        for (int32_t s = 0; s < FEW_HELD; s++) {
-            const int32_t chunk = first + s * split, next = chunk + FEW_HELD * split;
-            if (chunk >= n_chunks) continue; /* the whole wave */
-            GPU_UNROLL
-            for (int32_t g = 0; g < 2; g++) few_blocks(ring + s * FEW_TILES, chunk, g, x, lane, tot);
-            GPU_UNROLL
-            for (int32_t i = 0; i < FEW_TILES; i++)
-                if (next < n_chunks) ring[s * FEW_TILES + i] = few_fetch(r, i, next);
-        }
-    }
+        for (int32_t g = 0; g < FEW_GROUPS; g++) few_blocks(k, chunk, g, x, lane, tot);
+        chunk += split;
+    } while (chunk < n_chunks);
     GPU_UNROLL
     for (int32_t i = 0; i < FEW_BLOCKS * 2 * FEW_TILES; i++) /* [block, tile, row or eight below] */
         gpu_store(sums, ((i / 2 % FEW_TILES) * MOX_GPU_FEW_TOKENS + i / 2 / FEW_TILES * FEW_BLOCK + lane % 4) * FEW_STRIDE + lane / 4 + i % 2 * 8, tot[i]);
@@ -250,8 +234,7 @@ GPU_FN void few_group(mox_gpu_mat m, mox_gpu_vec bias, few_x x, GPU_GLOBAL(f32) 
 {
     const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES, n_rows = FEW_WAVES / split * MOX_GPU_FEW_ROWS;
     const int64_t row0 = group * n_rows;
-    const few_rows r = few_rows_of(m, m, row0 + wave / split * MOX_GPU_FEW_ROWS, 16, lane);
-    few_wave(r, x, wave % split, split, sums + wave * FEW_WAVE_SUMS, lane);
+    few_wave(m, m, row0 + wave / split * MOX_GPU_FEW_ROWS, 16, x, wave % split, split, sums + wave * FEW_WAVE_SUMS, lane);
     gpu_barrier();
     for (int32_t i = me; i < n_rows * x.n; i += FEW_THREADS) {
         const int32_t token = i / n_rows, of = i % n_rows;
@@ -263,7 +246,7 @@ GPU_FN void few_group(mox_gpu_mat m, mox_gpu_vec bias, few_x x, GPU_GLOBAL(f32) 
     }
 }
 
-GPU_KERNEL_EARLY_DENSE(matmul_few, FEW_THREADS, 2)
+GPU_KERNEL_EARLY(matmul_few, FEW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_WAVE_SUMS);
     const few_x x = few_tokens(p->planes, p->parts, p->n, p->w.cols, gpu_group_x());
@@ -272,7 +255,7 @@ GPU_KERNEL_EARLY_DENSE(matmul_few, FEW_THREADS, 2)
 }
 
 /* Queries, keys and values of a layer in one launch. */
-GPU_KERNEL_EARLY_DENSE(matmul_few_three, FEW_THREADS, 2)
+GPU_KERNEL_EARLY(matmul_few_three, FEW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_WAVE_SUMS);
     const int64_t group = gpu_group_y(), rows = FEW_WAVES * MOX_GPU_FEW_ROWS / p->split;
@@ -297,13 +280,13 @@ GPU_KERNEL_EARLY_DENSE(matmul_few_three, FEW_THREADS, 2)
 }
 
 /* A feed-forward that all tokens go through. */
-GPU_KERNEL_EARLY_DENSE(gate_up_few, FEW_THREADS, 2)
+GPU_KERNEL_EARLY(gate_up_few, FEW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_WAVE_SUMS);
     const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES, split = (int32_t)p->split, n_rows = FEW_WAVES / split * 16;
     const int64_t row0 = gpu_group_y() * n_rows, token0 = gpu_group_x() * MOX_GPU_FEW_TOKENS;
     const few_x x = few_tokens(p->planes, p->parts, p->n, p->gate.cols, gpu_group_x());
-    few_wave(few_rows_of(p->gate, p->up, row0 + wave / split * 16, 0, lane), x, wave % split, split, sums + wave * FEW_WAVE_SUMS, lane);
+    few_wave(p->gate, p->up, row0 + wave / split * 16, 0, x, wave % split, split, sums + wave * FEW_WAVE_SUMS, lane);
     gpu_barrier();
     for (int32_t i = me; i < n_rows * x.n; i += FEW_THREADS) {
         const int32_t token = i / n_rows, of = i % n_rows, first = of / 16 * split;
@@ -346,71 +329,119 @@ GPU_FN int32_t few_list(const GPU_GLOBAL(i32) *ids, int32_t n_pairs, int32_t exp
     return gpu_load(list, 0);
 }
 
-/* What the group of an expert has in shared memory: two sides, of a phase each. */
-typedef struct few_room {
-    GPU_SHARED(quad) *planes; /* [side][group][token][plane][8] */
-    GPU_SHARED(u64) *parts;   /* [side][group][token] */
-} few_room;
+/* A lane's part of four tokens over a chunk: the column of a product that it brings, and what it needs to know of the token that
+ * it has sums of. */
+typedef struct few_share {
+    gpu_quad b[FEW_GROUPS][2];
+    float factor[FEW_GROUPS], sum[FEW_GROUPS];
+} few_share;
 
-/* Eight numbers of a token. */
-typedef struct few_numbers {
-    gpu_quad first, second;
-} few_numbers;
-
-/* Those from column `col` on of the token that begins at `at`; zeros where there is none. */
-GPU_FN few_numbers few_ask(const GPU_GLOBAL(f32) *x, int64_t at, int64_t col, int64_t cols)
+/* at: where the chunk of the token begins whose column the lane brings, lane / 8; -1: there is none. */
+GPU_FN few_share few_take(const GPU_GLOBAL(f32) *x, int64_t at, int32_t lane)
 {
-    few_numbers v = {{{0u, 0u, 0u, 0u}}, {{0u, 0u, 0u, 0u}}};
-    if (at < 0 || col >= cols) return v;
-    v.first = gpu_load_quad(x, at + col);
-    v.second = gpu_load_quad(x, at + col + 4);
-    return v;
-}
-
-/* A thread has a word of a token: 64 threads are the 512 columns of a phase. */
-GPU_FN void few_put(few_room room, int32_t side, few_numbers v, int32_t me)
-{
-    const few_word w = few_split(v.first, v.second, me % GPU_LANES);
-    const int32_t at = (side * FEW_PHASE_GROUPS + me % 64 / 8) * FEW_BLOCK + me / 64;
-    gpu_store(room.planes, at * FEW_QUADS + few_place(me % 8, 0), w.high);
-    gpu_store(room.planes, at * FEW_QUADS + FEW_QUADS / 2 + few_place(me % 8, 1), w.low);
-    if (me % 8 == 0) gpu_store(room.parts, at, w.part);
-}
-
-/* tot[2 i ...] += rows g and g + 8 of tile i by the token that the lane has sums of.  at: where the token begins that the thread
- * makes planes of, or -1.  ring has what few_start asked for. */
-GPU_FN void few_expert(few_rows r, const GPU_GLOBAL(f32) *x, int64_t at, few_room room, int32_t me, GPU_PRIVATE(few_codes) *ring,
-                       GPU_PRIVATE(f32) *tot)
-{
-    const int32_t lane = me % GPU_LANES, column = lane / 4, n_chunks = (int32_t)r.m[0].cols / FEW_CHUNK;
-    const int64_t word = me % 64 * 8, cols = r.m[0].cols;
-    few_put(room, 0, few_ask(x, at, word, cols), me);
-    for (int32_t first = 0; first < n_chunks; first += FEW_PHASE) {
-        const int32_t side = first / FEW_PHASE % 2;
-        const few_numbers next = few_ask(x, at, word + (first + FEW_PHASE) * FEW_CHUNK, cols); /* on its way meanwhile */
-        gpu_barrier(); /* this side is full, and the other one is not read any more */
+    few_share s;
+    GPU_UNROLL
+    for (int32_t g = 0; g < FEW_GROUPS; g++) {
+        float v[16], largest = 0.0f, sum = 0.0f;
         GPU_UNROLL
-        for (int32_t s = 0; s < FEW_PHASE; s++) {
-            const int32_t chunk = first + s;
-            if (chunk >= n_chunks) continue; /* the whole group */
-            GPU_UNROLL
-            for (int32_t g = 0; g < 2; g++) {
-                const int32_t group = side * FEW_PHASE_GROUPS + s * 2 + g;
-                gpu_quad b[2];
-                GPU_UNROLL
-                for (int32_t i = 0; i < 2; i++)
-                    b[i] = gpu_load(room.planes, (group * 2 * FEW_BLOCK + column) * (FEW_QUADS / 2) + few_place(lane % 4 * 2 + i, column % 2));
-                const uint64_t part = gpu_load(room.parts, group * FEW_BLOCK + lane % 4);
-                GPU_UNROLL
-                for (int32_t i = 0; i < FEW_TILES; i++) few_multiply(ring[s % FEW_HELD * FEW_TILES + i], g, b, part, tot + 2 * i);
-            }
-            GPU_UNROLL
-            for (int32_t i = 0; i < FEW_TILES; i++)
-                if (chunk + FEW_HELD < n_chunks) ring[s % FEW_HELD * FEW_TILES + i] = few_fetch(r, i, chunk + FEW_HELD);
+        for (int32_t i = 0; i < 16; i++) v[i] = 0.0f;
+        if (at >= 0) few_numbers(x, at + g * FEW_GROUP + lane % 4 * 16, 16, v);
+        GPU_UNROLL
+        for (int32_t i = 0; i < 16; i++) {
+            largest = gpu_max(largest, gpu_abs(v[i]));
+            sum += v[i];
         }
-        if (first + FEW_PHASE < n_chunks) few_put(room, 1 - side, next, me);
+        GPU_UNROLL
+        for (int32_t d = 2; d > 0; d /= 2) {
+            sum += gpu_shuffle(sum, lane ^ d);
+            largest = gpu_max(largest, gpu_shuffle(largest, lane ^ d));
+        }
+        const few_scale scale = few_scale_of(largest);
+        GPU_UNROLL
+        for (int32_t j = 0; j < 2; j++) {
+            const few_word w = few_split(v + 8 * j, scale.up);
+            GPU_UNROLL
+            for (int32_t i = 0; i < 4; i++) s.b[g][j].w[i] = lane / 4 % 2 == 0 ? w.high.w[i] : w.low.w[i];
+        }
+        s.factor[g] = gpu_shuffle(scale.factor, lane % 4 * 8);
+        s.sum[g] = gpu_shuffle(sum, lane % 4 * 8);
     }
-    gpu_barrier();
+    return s;
+}
+
+/* The tiles of a group: of one matrix, or in turn of gate and up, whose rows are the same.  Waves: n_parts that share rows, n_teams
+ * of these; the rest has nothing to do. */
+typedef struct few_work {
+    mox_gpu_mat m[2];
+    int64_t row;
+    int32_t n_chunks, n_parts, part, n_teams, team;
+} few_work;
+
+GPU_FN few_work few_work_of(mox_gpu_mat first, mox_gpu_mat second, int64_t row, int32_t me)
+{
+    few_work w;
+    w.m[0] = first;
+    w.m[1] = second;
+    w.row = row;
+    w.n_chunks = (int32_t)first.cols / FEW_CHUNK;
+    w.n_parts = w.n_chunks < FEW_WAVES ? w.n_chunks : FEW_WAVES;
+    w.part = me / GPU_LANES % w.n_parts;
+    w.n_teams = FEW_WAVES / w.n_parts;
+    w.team = me / GPU_LANES / w.n_parts;
+    return w;
+}
+
+/* is_pair is a constant here and below. */
+GPU_FN few_codes few_job(few_work w, bool is_pair, int32_t job, int32_t chunk, int32_t lane)
+{
+    if (is_pair) return few_fetch(job % 2 == 0 ? w.m[0] : w.m[1], w.row + job / 2 * 16, chunk, lane);
+    return few_fetch(w.m[0], w.row + job * 16, chunk, lane);
+}
+
+/* Asks for the first jobs of a team, in its first chunk. */
+GPU_FN void few_start(few_work w, bool is_pair, int32_t lane, GPU_PRIVATE(few_codes) *ring)
+{
+    GPU_UNROLL
+    for (int32_t i = 0; i < FEW_HELD; i++) ring[i] = few_job(w, is_pair, (w.team + i * w.n_teams) % FEW_JOBS, w.part, lane);
+}
+
+/* sums[job, part, token, row] of four tokens; at: where the token begins whose column the lane brings, or -1.  ring has what
+ * few_start asked for. */
+GPU_FN void few_expert(few_work w, bool is_pair, const GPU_GLOBAL(f32) *x, int64_t at, GPU_SHARED(f32) *sums, GPU_PRIVATE(few_codes) *ring,
+                       int32_t lane)
+{
+    if (w.team >= w.n_teams) return; /* the whole wave */
+    for (int32_t chunk = w.part; chunk < w.n_chunks; chunk += w.n_parts) {
+        const few_share own = few_take(x, at < 0 ? at : at + chunk * FEW_CHUNK, lane);
+        if (chunk != w.part)
+            GPU_UNROLL
+            for (int32_t i = 0; i < FEW_HELD; i++) ring[i] = few_job(w, is_pair, (w.team + i * w.n_teams) % FEW_JOBS, chunk, lane);
+        for (int32_t first = w.team; first < FEW_JOBS; first += FEW_HELD * w.n_teams) {
+            GPU_UNROLL
+            for (int32_t s = 0; s < FEW_HELD; s++) {
+                const int32_t job = first + s * w.n_teams, next = job + FEW_HELD * w.n_teams;
+                float y[2];
+                if (job >= FEW_JOBS) continue; /* the whole wave */
+                y[0] = y[1] = 0.0f;
+                GPU_UNROLL
+                for (int32_t g = 0; g < FEW_GROUPS; g++) few_multiply(ring[s], g, own.b[g], own.factor[g], own.sum[g], y);
+                if (next < FEW_JOBS) ring[s] = few_job(w, is_pair, next, chunk, lane);
+                GPU_UNROLL
+                for (int32_t h = 0; h < 2; h++) {
+                    const int32_t to = ((job * w.n_parts + w.part) * FEW_BLOCK + lane % 4) * FEW_STRIDE + lane / 4 + 8 * h;
+                    gpu_store(sums, to, chunk == w.part ? y[h] : gpu_load(sums, to) + y[h]);
+                }
+            }
+        }
+    }
+}
+
+/* A row of a job, of all parts. */
+GPU_FN float few_total(few_work w, const GPU_SHARED(f32) *sums, int32_t job, int32_t token, int32_t row)
+{
+    float sum = 0.0f;
+    for (int32_t i = 0; i < w.n_parts; i++) sum += gpu_load(sums, ((job * w.n_parts + i) * FEW_BLOCK + token) * FEW_STRIDE + row);
+    return sum;
 }
 
 /* Where the token of pair number i begins, or -1. */
@@ -419,55 +450,55 @@ GPU_FN int64_t few_row(const GPU_SHARED(i32) *list, int32_t n, int32_t i, int64_
     return i < n ? gpu_load(list, 1 + i) / (int32_t)divisor * stride : -1;
 }
 
+enum { FEW_EXPERT_SUMS = FEW_JOBS * FEW_WAVES * FEW_BLOCK * FEW_STRIDE };
+
 GPU_KERNEL_EARLY_DENSE(experts_gate_up_few, FEW_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(quad, planes, 2 * FEW_PHASE_QUADS);
-    GPU_SHARED_ARRAY(u64, parts, 2 * FEW_PHASE_PARTS);
+    GPU_SHARED_ARRAY(f32, sums, FEW_EXPERT_SUMS);
     GPU_SHARED_ARRAY(i32, list, MOX_GPU_FEW_PAIRS + 1);
+    enum { ROWS = FEW_JOBS / 2 * 16 };
     const int32_t me = gpu_thread(), lane = me % GPU_LANES, expert = (int32_t)gpu_group_y();
-    const int64_t row = gpu_group_x() * (FEW_WAVES * 16) + me / GPU_LANES * 16;
-    const few_room room = {planes, parts};
-    const few_rows r = few_rows_of(four_expert(p->first, expert), four_expert(p->second, expert), row, 0, lane);
-    few_codes ring[FEW_HELD * FEW_TILES];
-    if (p->most != 0) few_start(r, 0, 1, ring); /* those that nobody wants read a little for nothing */
+    const int64_t row0 = gpu_group_x() * ROWS;
+    const few_work w = few_work_of(four_expert(p->first, expert), four_expert(p->second, expert), row0, me);
+    few_codes ring[FEW_HELD];
+    if (p->most != 0) few_start(w, true, lane, ring); /* those that nobody wants read a little for nothing */
     gpu_previous();
     const int32_t n = few_list(p->ids, (int32_t)p->n_pairs, expert, list, me);
-    if (p->most == 0 && n > 0) few_start(r, 0, 1, ring);
     for (int32_t i = 0; i < n; i += FEW_BLOCK) {
-        float tot[2 * FEW_TILES] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (i > 0) few_start(r, 0, 1, ring);
-        few_expert(r, p->x, few_row(list, n, i + me / 64, p->x_divisor, p->x_stride), room, me, ring, tot);
-        if (i + lane % 4 >= n) continue;
-        const int64_t at = gpu_load(list, 1 + i + lane % 4) * p->y_stride;
-        GPU_UNROLL
-        for (int32_t h = 0; h < 2; h++)
-            if (row + lane / 4 + 8 * h < p->first.first.rows) gpu_store(p->y, at + row + lane / 4 + 8 * h, silu(tot[h]) * tot[2 + h]);
+        if (p->most == 0 || i > 0) few_start(w, true, lane, ring);
+        few_expert(w, true, p->x, few_row(list, n, i + lane / 8, p->x_divisor, p->x_stride), sums, ring, lane);
+        gpu_barrier();
+        const int32_t token = me / ROWS, row = me % ROWS;
+        if (i + token < n && row0 + row < p->first.first.rows)
+            gpu_store(p->y, gpu_load(list, 1 + i + token) * p->y_stride + row0 + row,
+                      silu(few_total(w, sums, row / 16 * 2, token, row % 16)) * few_total(w, sums, row / 16 * 2 + 1, token, row % 16));
+        gpu_barrier();
     }
 }
 
 GPU_KERNEL_EARLY_DENSE(experts_down_few, FEW_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(quad, planes, 2 * FEW_PHASE_QUADS);
-    GPU_SHARED_ARRAY(u64, parts, 2 * FEW_PHASE_PARTS);
+    GPU_SHARED_ARRAY(f32, sums, FEW_EXPERT_SUMS);
     GPU_SHARED_ARRAY(i32, list, MOX_GPU_FEW_PAIRS + 1);
+    enum { ROWS = FEW_JOBS * 16 };
     const int32_t me = gpu_thread(), lane = me % GPU_LANES, expert = (int32_t)gpu_group_y();
-    const int64_t row = (gpu_group_x() * FEW_WAVES + me / GPU_LANES) * MOX_GPU_FEW_ROWS;
-    const few_room room = {planes, parts};
+    const int64_t row0 = gpu_group_x() * ROWS;
     const mox_gpu_mat down = four_expert(p->first, expert);
-    const few_rows r = few_rows_of(down, down, row, 16, lane);
-    few_codes ring[FEW_HELD * FEW_TILES];
+    const few_work w = few_work_of(down, down, row0, me);
+    few_codes ring[FEW_HELD];
     const int32_t n = few_list(p->ids, (int32_t)p->n_pairs, expert, list, me); /* ids are older than what is in front */
-    if (n > 0) few_start(r, 0, 1, ring);
+    if (n > 0) few_start(w, false, lane, ring);
     gpu_previous();
     for (int32_t i = 0; i < n; i += FEW_BLOCK) {
-        float tot[2 * FEW_TILES] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (i > 0) few_start(r, 0, 1, ring);
-        few_expert(r, p->x, few_row(list, n, i + me / 64, p->x_divisor, p->x_stride), room, me, ring, tot);
-        if (i + lane % 4 >= n) continue;
-        const int64_t at = gpu_load(list, 1 + i + lane % 4) * p->y_stride;
-        GPU_UNROLL
-        for (int32_t j = 0; j < 2 * FEW_TILES; j++)
-            if (row + lane / 4 + 8 * j < down.rows) gpu_store(p->y, at + row + lane / 4 + 8 * j, tot[j]);
+        if (i > 0) few_start(w, false, lane, ring);
+        few_expert(w, false, p->x, few_row(list, n, i + lane / 8, p->x_divisor, p->x_stride), sums, ring, lane);
+        gpu_barrier();
+        for (int32_t k = me; k < FEW_BLOCK * ROWS; k += FEW_THREADS) {
+            const int32_t token = k / ROWS, row = k % ROWS;
+            if (i + token < n && row0 + row < down.rows)
+                gpu_store(p->y, gpu_load(list, 1 + i + token) * p->y_stride + row0 + row, few_total(w, sums, row / 16, token, row % 16));
+        }
+        gpu_barrier();
     }
 }
 

@@ -62,7 +62,7 @@ void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a)
 
 /* ---- some tokens ---- */
 
-enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 128, FEW_GROUPS = 264 /* two for each processor of a large GPU */ };
+enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 256, FEW_GROUPS = 264 /* two for each processor of a large GPU */ };
 
 /* Rows as plane_rows leaves them. */
 typedef struct planes {
@@ -135,10 +135,10 @@ void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *i
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
     const int64_t pairs = a->n * a->k;
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, few_groups(a->width, TILE_ROWS, 1), n_places, 1, .first = x->gate, .second = x->up, .ids = ids,
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, MOX_GPU_FEW_JOBS * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up, .ids = ids,
                    .x = a->x, .y = a->mid, .n_pairs = pairs, .x_stride = a->dim, .y_stride = a->width, .x_divisor = a->k,
                    .most = pairs >= n_places);
-    MOX_GPU_LAUNCH(d, experts_down_few, few_groups(a->dim, MOX_GPU_FEW_ROWS, 1), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
+    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, MOX_GPU_FEW_JOBS * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
                    .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1);
 }
 
