@@ -154,7 +154,7 @@ static void test_gate_up(void **state)
 
 /* ---- experts ---- */
 
-enum { EXPERTS = 5, SLOTS = 2, TOKENS = 24, PAIRS = TOKENS * SLOTS, DIM = 1280, WIDTH = 256 };
+enum { EXPERTS = 5, SLOTS = 2, TOKENS = 11, PAIRS = TOKENS * SLOTS, DIM = 2304, WIDTH = 256 };
 
 /* The expert whose rows begin at `e` times those of one. */
 static both_mat expert_of(const both_mat *all, int64_t e)

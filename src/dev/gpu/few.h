@@ -135,19 +135,18 @@ GPU_FN few_codes few_fetch(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t la
     return c;
 }
 
-/* y[0..1] += rows g and g + 8 of a group by the token that the lane has sums of; b: words 2 t and 2 t + 1 of
- * the column that it has of x. */
-GPU_FN void few_multiply(few_codes k, int32_t group, const GPU_PRIVATE(quad) *b, float factor, float sum, GPU_PRIVATE(f32) *y)
+/* A product is four steps of 16 columns, each of which waits for the one before: so callers have several of them under way,
+ * step by step.  b: words 2 t and 2 t + 1 of the column of x that the lane brings. */
+GPU_FN void few_step(few_codes k, int32_t group, int32_t step, const GPU_PRIVATE(quad) *b, GPU_PRIVATE(f32) *c)
 {
-    float c[4];
-    GPU_UNROLL
-    for (int32_t i = 0; i < 4; i++) c[i] = 0.0f;
-    GPU_UNROLL
-    for (int32_t j = 0; j < 2; j++) {
-        const uint32_t w0 = (uint32_t)(k.w[0][group] >> (32 * j)), w1 = (uint32_t)(k.w[1][group] >> (32 * j)), v0 = w0 >> 8, v1 = w1 >> 8;
-        gpu_mma(c, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b[j].w[0], b[j].w[1]);
-        gpu_mma(c, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b[j].w[2], b[j].w[3]);
-    }
+    const int32_t shift = step / 2 * 32 + step % 2 * 8;
+    const uint32_t w0 = (uint32_t)(k.w[0][group] >> shift), w1 = (uint32_t)(k.w[1][group] >> shift);
+    gpu_mma(c, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b[step / 2].w[step % 2 * 2], b[step / 2].w[step % 2 * 2 + 1]);
+}
+
+/* y[0..1] += rows g and g + 8 of a group by the token that the lane has sums of. */
+GPU_FN void few_add(few_codes k, int32_t group, const GPU_PRIVATE(f32) *c, float factor, float sum, GPU_PRIVATE(f32) *y)
+{
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++)
         y[h] += four_number(k.scale[h], group) * ((c[2 * h] + c[2 * h + 1]) * factor) + four_number(k.bias[h], group) * sum;
@@ -177,19 +176,29 @@ GPU_FN few_x few_tokens(const GPU_GLOBAL(quad) *planes, const GPU_GLOBAL(u64) *p
  * last one. */
 GPU_FN void few_blocks(const GPU_PRIVATE(few_codes) *k, int32_t chunk, int32_t group, few_x x, int32_t lane, GPU_PRIVATE(f32) *tot)
 {
+    enum { ALL = FEW_BLOCKS * FEW_TILES };
     const int32_t column = lane / 4, at_group = chunk * FEW_GROUPS + group;
+    gpu_quad b[FEW_BLOCKS][2];
+    uint64_t part[FEW_BLOCKS];
+    float c[ALL * 4];
     GPU_UNROLL
     for (int32_t j = 0; j < FEW_BLOCKS; j++) {
         const int32_t token = (int32_t)least(j * FEW_BLOCK + column / 2, x.n - 1), own = (int32_t)least(j * FEW_BLOCK + lane % 4, x.n - 1);
         const int64_t at = (token * x.n_groups + at_group) * FEW_QUADS + column % 2 * (FEW_QUADS / 2);
-        gpu_quad b[2];
         GPU_UNROLL
-        for (int32_t i = 0; i < 2; i++) b[i] = gpu_load(x.planes, at + few_place(lane % 4 * 2 + i));
-        const uint64_t part = gpu_load(x.parts, (int64_t)(own * x.n_groups + at_group));
-        GPU_UNROLL
-        for (int32_t i = 0; i < FEW_TILES; i++)
-            few_multiply(k[i], group, b, gpu_bits_f32((uint32_t)part), gpu_bits_f32((uint32_t)(part >> 32)), tot + j * 2 * FEW_TILES + 2 * i);
+        for (int32_t i = 0; i < 2; i++) b[j][i] = gpu_load(x.planes, at + few_place(lane % 4 * 2 + i));
+        part[j] = gpu_load(x.parts, (int64_t)(own * x.n_groups + at_group));
     }
+    GPU_UNROLL
+    for (int32_t i = 0; i < ALL * 4; i++) c[i] = 0.0f;
+    GPU_UNROLL
+    for (int32_t step = 0; step < 4; step++)
+        GPU_UNROLL
+        for (int32_t i = 0; i < ALL; i++) few_step(k[i % FEW_TILES], group, step, b[i / FEW_TILES], c + 4 * i);
+    GPU_UNROLL
+    for (int32_t i = 0; i < ALL; i++)
+        few_add(k[i % FEW_TILES], group, c + 4 * i, gpu_bits_f32((uint32_t)part[i / FEW_TILES]),
+                gpu_bits_f32((uint32_t)(part[i / FEW_TILES] >> 32)), tot + 2 * i);
 }
 
 /* 16 rows of each matrix by all tokens, over the chunks part, part + split, ...; the wave's sums are left in its place of `sums`,
@@ -420,11 +429,17 @@ GPU_FN void few_expert(few_work w, bool is_pair, const GPU_GLOBAL(f32) *x, int64
             GPU_UNROLL
             for (int32_t s = 0; s < FEW_HELD; s++) {
                 const int32_t job = first + s * w.n_teams, next = job + FEW_HELD * w.n_teams;
-                float y[2];
+                float c[FEW_GROUPS * 4], y[2];
                 if (job >= FEW_JOBS) continue; /* the whole wave */
                 y[0] = y[1] = 0.0f;
                 GPU_UNROLL
-                for (int32_t g = 0; g < FEW_GROUPS; g++) few_multiply(ring[s], g, own.b[g], own.factor[g], own.sum[g], y);
+                for (int32_t i = 0; i < FEW_GROUPS * 4; i++) c[i] = 0.0f;
+                GPU_UNROLL
+                for (int32_t step = 0; step < 4; step++)
+                    GPU_UNROLL
+                    for (int32_t g = 0; g < FEW_GROUPS; g++) few_step(ring[s], g, step, own.b[g], c + 4 * g);
+                GPU_UNROLL
+                for (int32_t g = 0; g < FEW_GROUPS; g++) few_add(ring[s], g, c + 4 * g, own.factor[g], own.sum[g], y);
                 if (next < FEW_JOBS) ring[s] = few_job(w, is_pair, next, chunk, lane);
                 GPU_UNROLL
                 for (int32_t h = 0; h < 2; h++) {
