@@ -31,8 +31,7 @@ enum {
     FEW_TILES = MOX_GPU_FEW_ROWS / 16,    /* of a wave */
     FEW_QUADS = 2 * FEW_GROUP / 8,        /* of a token's group: two planes */
     FEW_STRIDE = 24,                      /* of the 16 sums of a token: so lanes store to different banks */
-    FEW_JOBS = MOX_GPU_FEW_JOBS,          /* tiles of an expert that a group has */
-    FEW_HELD = 2                          /* of them that are on their way or multiplied */
+    FEW_HELD = 2                          /* tiles of an expert that are on their way or multiplied */
 };
 
 /* ---- tokens ---- */
@@ -118,21 +117,26 @@ typedef struct few_codes {
 } few_codes;
 GPU_TYPE(few_codes, few_codes);
 
-/* Rows beyond the end are read as the last one.  A chunk is 128 bytes of codes and four scales, so where the one is says where
- * the other is. */
-GPU_FN few_codes few_fetch(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t lane)
+/* at: bytes of codes from where a row begins; jump: to the row eight below.  A chunk is 128 bytes of codes and four scales, so
+ * where the one is says where the other is. */
+GPU_FN few_codes few_codes_at(mox_gpu_mat m, int64_t at, int64_t jump, int32_t lane)
 {
     few_codes c;
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        const int32_t beyond = (int32_t)row + lane / 4 + 8 * h, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
-        const int64_t at = r * (int32_t)m.row_bytes + chunk * (FEW_CHUNK / 2); /* fewer than 2^31 bytes */
         GPU_UNROLL
-        for (int32_t g = 0; g < FEW_GROUPS; g++) c.w[h][g] = gpu_bytes_u64(m.w, at + lane % 4 * 8 + g * (FEW_GROUP / 2));
-        c.scale[h] = gpu_bytes_u64(m.scales, at / 16);
-        c.bias[h] = gpu_bytes_u64(m.biases, at / 16);
+        for (int32_t g = 0; g < FEW_GROUPS; g++) c.w[h][g] = gpu_bytes_u64(m.w, at + h * jump + (lane % 4 * 8 + g * (FEW_GROUP / 2)));
+        c.scale[h] = gpu_bytes_u64(m.scales, (at + h * jump) / 16);
+        c.bias[h] = gpu_bytes_u64(m.biases, (at + h * jump) / 16);
     }
     return c;
+}
+
+/* Rows beyond the end are read as the last one. */
+GPU_FN few_codes few_fetch(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t lane)
+{
+    const int64_t upper = least(row + lane / 4, m.rows - 1), lower = least(row + lane / 4 + 8, m.rows - 1);
+    return few_codes_at(m, upper * m.row_bytes + chunk * (FEW_CHUNK / 2), (lower - upper) * m.row_bytes, lane);
 }
 
 /* A product is four steps of 16 columns, each of which waits for the one before: so callers have several of them under way,
@@ -144,12 +148,16 @@ GPU_FN void few_step(few_codes k, int32_t group, int32_t step, const GPU_PRIVATE
     gpu_mma(c, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b[step / 2].w[step % 2 * 2], b[step / 2].w[step % 2 * 2 + 1]);
 }
 
-/* y[0..1] += rows g and g + 8 of a group by the token that the lane has sums of. */
-GPU_FN void few_add(few_codes k, int32_t group, const GPU_PRIVATE(f32) *c, float factor, float sum, GPU_PRIVATE(f32) *y)
+/* Rows g and g + 8 of a group by the token that the lane has sums of: codes[0..1] += what codes and scales make, to be multiplied
+ * with the factor, and biases[0..1] += what biases do.  Both may be one. */
+GPU_FN void few_add(few_codes k, int32_t group, const GPU_PRIVATE(f32) *c, float factor, float sum, GPU_PRIVATE(f32) *codes,
+                    GPU_PRIVATE(f32) *biases)
 {
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++)
-        y[h] += four_number(k.scale[h], group) * ((c[2 * h] + c[2 * h + 1]) * factor) + four_number(k.bias[h], group) * sum;
+    for (int32_t h = 0; h < 2; h++) {
+        codes[h] += four_number(k.scale[h], group) * ((c[2 * h] + c[2 * h + 1]) * factor);
+        biases[h] += four_number(k.bias[h], group) * sum;
+    }
 }
 
 /* ---- dense products ---- */
@@ -198,7 +206,7 @@ GPU_FN void few_blocks(const GPU_PRIVATE(few_codes) *k, int32_t chunk, int32_t g
     GPU_UNROLL
     for (int32_t i = 0; i < ALL; i++)
         few_add(k[i % FEW_TILES], group, c + 4 * i, gpu_bits_f32((uint32_t)part[i / FEW_TILES]),
-                gpu_bits_f32((uint32_t)(part[i / FEW_TILES] >> 32)), tot + 2 * i);
+                gpu_bits_f32((uint32_t)(part[i / FEW_TILES] >> 32)), tot + 2 * i, tot + 2 * i);
 }
 
 /* 16 rows of each matrix by all tokens, over the chunks part, part + split, ...; the wave's sums are left in its place of `sums`,
@@ -342,56 +350,64 @@ GPU_FN int32_t few_list(const GPU_GLOBAL(i32) *ids, int32_t n_pairs, int32_t exp
  * it has sums of. */
 typedef struct few_share {
     gpu_quad b[FEW_GROUPS][2];
-    float factor[FEW_GROUPS], sum[FEW_GROUPS];
+    float sum[FEW_GROUPS], factor;
 } few_share;
 
-/* at: where the chunk of the token begins whose column the lane brings, lane / 8; -1: there is none. */
+/* at: where the chunk of the token begins whose column the lane brings, lane / 8; -1: there is none.  The lanes of the two planes
+ * make a word of each group, for both. */
 GPU_FN few_share few_take(const GPU_GLOBAL(f32) *x, int64_t at, int32_t lane)
 {
     few_share s;
+    float v[FEW_GROUPS * 8], largest = 0.0f;
+    const int32_t plane = lane / 4 % 2;
+    GPU_UNROLL
+    for (int32_t i = 0; i < FEW_GROUPS * 8; i++) v[i] = 0.0f;
+    GPU_UNROLL
+    for (int32_t g = 0; g < FEW_GROUPS; g++)
+        if (at >= 0) few_numbers(x, at + g * FEW_GROUP + (lane % 4 * 2 + plane) * 8, 8, v + 8 * g);
+    GPU_UNROLL
+    for (int32_t i = 0; i < FEW_GROUPS * 8; i++) largest = gpu_max(largest, gpu_abs(v[i]));
+    GPU_UNROLL
+    for (int32_t d = 4; d > 0; d /= 2) largest = gpu_max(largest, gpu_shuffle(largest, lane ^ d));
+    const few_scale scale = few_scale_of(largest);
+    s.factor = gpu_shuffle(scale.factor, lane % 4 * 8);
     GPU_UNROLL
     for (int32_t g = 0; g < FEW_GROUPS; g++) {
-        float v[16], largest = 0.0f, sum = 0.0f;
+        float sum = 0.0f;
         GPU_UNROLL
-        for (int32_t i = 0; i < 16; i++) v[i] = 0.0f;
-        if (at >= 0) few_numbers(x, at + g * FEW_GROUP + lane % 4 * 16, 16, v);
+        for (int32_t i = 0; i < 8; i++) sum += v[8 * g + i];
         GPU_UNROLL
-        for (int32_t i = 0; i < 16; i++) {
-            largest = gpu_max(largest, gpu_abs(v[i]));
-            sum += v[i];
-        }
-        GPU_UNROLL
-        for (int32_t d = 2; d > 0; d /= 2) {
-            sum += gpu_shuffle(sum, lane ^ d);
-            largest = gpu_max(largest, gpu_shuffle(largest, lane ^ d));
-        }
-        const few_scale scale = few_scale_of(largest);
-        GPU_UNROLL
-        for (int32_t j = 0; j < 2; j++) {
-            const few_word w = few_split(v + 8 * j, scale.up);
-            GPU_UNROLL
-            for (int32_t i = 0; i < 4; i++) s.b[g][j].w[i] = lane / 4 % 2 == 0 ? w.high.w[i] : w.low.w[i];
-        }
-        s.factor[g] = gpu_shuffle(scale.factor, lane % 4 * 8);
+        for (int32_t d = 4; d > 0; d /= 2) sum += gpu_shuffle(sum, lane ^ d);
         s.sum[g] = gpu_shuffle(sum, lane % 4 * 8);
+        const few_word w = few_split(v + 8 * g, scale.up);
+        GPU_UNROLL
+        for (int32_t i = 0; i < 4; i++) { /* each keeps its plane of its word, and gets that of the other's */
+            const uint32_t kept = plane == 0 ? w.high.w[i] : w.low.w[i], given = plane == 0 ? w.low.w[i] : w.high.w[i];
+            const uint32_t got = (uint32_t)gpu_shuffle_i32((int32_t)given, lane ^ 4);
+            s.b[g][0].w[i] = plane == 0 ? kept : got;
+            s.b[g][1].w[i] = plane == 0 ? got : kept;
+        }
     }
     return s;
 }
 
-/* The tiles of a group: of one matrix, or in turn of gate and up, whose rows are the same.  Waves: n_parts that share rows, n_teams
- * of these; the rest has nothing to do. */
+/* The tiles of a group, which are jobs: of one matrix, or in turn of gate and up, whose rows are the same.  Waves: n_parts that
+ * share rows, n_teams of these; the rest has nothing to do. */
 typedef struct few_work {
     mox_gpu_mat m[2];
-    int64_t row;
-    int32_t n_chunks, n_parts, part, n_teams, team;
+    int64_t at; /* the lane's bytes of the first row */
+    int32_t n_jobs, n_chunks, n_parts, part, n_teams, team;
 } few_work;
 
-GPU_FN few_work few_work_of(mox_gpu_mat first, mox_gpu_mat second, int64_t row, int32_t me)
+/* Rows are a multiple of 16; jobs behind the last one are none. */
+GPU_FN few_work few_work_of(mox_gpu_mat first, mox_gpu_mat second, bool is_pair, int64_t row, int32_t n_jobs, int32_t me)
 {
+    const int32_t lane = me % GPU_LANES, left = (int32_t)(first.rows - row) / 16 * (is_pair ? 2 : 1);
     few_work w;
     w.m[0] = first;
     w.m[1] = second;
-    w.row = row;
+    w.at = (row + lane / 4) * first.row_bytes;
+    w.n_jobs = n_jobs < left ? n_jobs : left;
     w.n_chunks = (int32_t)first.cols / FEW_CHUNK;
     w.n_parts = w.n_chunks < FEW_WAVES ? w.n_chunks : FEW_WAVES;
     w.part = me / GPU_LANES % w.n_parts;
@@ -400,52 +416,59 @@ GPU_FN few_work few_work_of(mox_gpu_mat first, mox_gpu_mat second, int64_t row, 
     return w;
 }
 
-/* is_pair is a constant here and below. */
+/* A chunk of a job.  is_pair is a constant here and below. */
 GPU_FN few_codes few_job(few_work w, bool is_pair, int32_t job, int32_t chunk, int32_t lane)
 {
-    if (is_pair) return few_fetch(job % 2 == 0 ? w.m[0] : w.m[1], w.row + job / 2 * 16, chunk, lane);
-    return few_fetch(w.m[0], w.row + job * 16, chunk, lane);
+    if (is_pair) return few_codes_at(job % 2 == 0 ? w.m[0] : w.m[1], w.at + (job / 2 * 16) * w.m[0].row_bytes + chunk * (FEW_CHUNK / 2),
+                                     8 * w.m[0].row_bytes, lane);
+    return few_codes_at(w.m[0], w.at + (job * 16) * w.m[0].row_bytes + chunk * (FEW_CHUNK / 2), 8 * w.m[0].row_bytes, lane);
 }
 
-/* Asks for the first jobs of a team, in its first chunk. */
-GPU_FN void few_start(few_work w, bool is_pair, int32_t lane, GPU_PRIVATE(few_codes) *ring)
+/* Asks for the first jobs of a team; what is not there is never used. */
+GPU_FN void few_start(few_work w, bool is_pair, int32_t chunk, int32_t lane, GPU_PRIVATE(few_codes) *ring)
 {
     GPU_UNROLL
-    for (int32_t i = 0; i < FEW_HELD; i++) ring[i] = few_job(w, is_pair, (w.team + i * w.n_teams) % FEW_JOBS, w.part, lane);
+    for (int32_t i = 0; i < FEW_HELD; i++) ring[i] = few_job(w, is_pair, (w.team + i * w.n_teams) % w.n_jobs, chunk, lane);
+}
+
+/* y[0..1]: rows g and g + 8 of a tile by the token that the lane has sums of, over a chunk. */
+GPU_FN void few_multiply(few_codes k, few_share own, GPU_PRIVATE(f32) *y)
+{
+    float c[FEW_GROUPS * 4], codes[2];
+    GPU_UNROLL
+    for (int32_t i = 0; i < FEW_GROUPS * 4; i++) c[i] = 0.0f;
+    GPU_UNROLL
+    for (int32_t step = 0; step < 4; step++)
+        GPU_UNROLL
+        for (int32_t g = 0; g < FEW_GROUPS; g++) few_step(k, g, step, own.b[g], c + 4 * g);
+    codes[0] = codes[1] = y[0] = y[1] = 0.0f;
+    GPU_UNROLL
+    for (int32_t g = 0; g < FEW_GROUPS; g++) few_add(k, g, c + 4 * g, 1.0f, own.sum[g], codes, y);
+    y[0] += codes[0] * own.factor;
+    y[1] += codes[1] * own.factor;
 }
 
 /* sums[job, part, token, row] of four tokens; at: where the token begins whose column the lane brings, or -1.  ring has what
- * few_start asked for. */
+ * few_start asked for in the first chunk. */
 GPU_FN void few_expert(few_work w, bool is_pair, const GPU_GLOBAL(f32) *x, int64_t at, GPU_SHARED(f32) *sums, GPU_PRIVATE(few_codes) *ring,
                        int32_t lane)
 {
     if (w.team >= w.n_teams) return; /* the whole wave */
     for (int32_t chunk = w.part; chunk < w.n_chunks; chunk += w.n_parts) {
         const few_share own = few_take(x, at < 0 ? at : at + chunk * FEW_CHUNK, lane);
-        if (chunk != w.part)
-            GPU_UNROLL
-            for (int32_t i = 0; i < FEW_HELD; i++) ring[i] = few_job(w, is_pair, (w.team + i * w.n_teams) % FEW_JOBS, chunk, lane);
-        for (int32_t first = w.team; first < FEW_JOBS; first += FEW_HELD * w.n_teams) {
+        if (chunk != w.part) few_start(w, is_pair, chunk, lane, ring);
+        for (int32_t first = w.team; first < w.n_jobs; first += FEW_HELD * w.n_teams) {
             GPU_UNROLL
             for (int32_t s = 0; s < FEW_HELD; s++) {
                 const int32_t job = first + s * w.n_teams, next = job + FEW_HELD * w.n_teams;
-                float c[FEW_GROUPS * 4], y[2];
-                if (job >= FEW_JOBS) continue; /* the whole wave */
-                y[0] = y[1] = 0.0f;
+                const int32_t to = ((job * w.n_parts + w.part) * FEW_BLOCK + lane % 4) * FEW_STRIDE + lane / 4;
+                float y[2];
+                if (job >= w.n_jobs) continue; /* the whole wave */
+                few_multiply(ring[s], own, y);
+                if (next < w.n_jobs) ring[s] = few_job(w, is_pair, next, chunk, lane);
                 GPU_UNROLL
-                for (int32_t i = 0; i < FEW_GROUPS * 4; i++) c[i] = 0.0f;
-                GPU_UNROLL
-                for (int32_t step = 0; step < 4; step++)
-                    GPU_UNROLL
-                    for (int32_t g = 0; g < FEW_GROUPS; g++) few_step(ring[s], g, step, own.b[g], c + 4 * g);
-                GPU_UNROLL
-                for (int32_t g = 0; g < FEW_GROUPS; g++) few_add(ring[s], g, c + 4 * g, own.factor[g], own.sum[g], y);
-                if (next < FEW_JOBS) ring[s] = few_job(w, is_pair, next, chunk, lane);
-                GPU_UNROLL
-                for (int32_t h = 0; h < 2; h++) {
-                    const int32_t to = ((job * w.n_parts + w.part) * FEW_BLOCK + lane % 4) * FEW_STRIDE + lane / 4 + 8 * h;
-                    gpu_store(sums, to, chunk == w.part ? y[h] : gpu_load(sums, to) + y[h]);
-                }
+                for (int32_t h = 0; h < 2; h++)
+                    gpu_store(sums, to + 8 * h, chunk == w.part ? y[h] : gpu_load(sums, to + 8 * h) + y[h]);
             }
         }
     }
@@ -465,28 +488,29 @@ GPU_FN int64_t few_row(const GPU_SHARED(i32) *list, int32_t n, int32_t i, int64_
     return i < n ? gpu_load(list, 1 + i) / (int32_t)divisor * stride : -1;
 }
 
-enum { FEW_EXPERT_SUMS = FEW_JOBS * FEW_WAVES * FEW_BLOCK * FEW_STRIDE };
+enum { FEW_EXPERT_SUMS = MOX_GPU_FEW_SUMS * FEW_BLOCK * FEW_STRIDE };
 
 GPU_KERNEL_EARLY_DENSE(experts_gate_up_few, FEW_THREADS, 2)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_EXPERT_SUMS);
     GPU_SHARED_ARRAY(i32, list, MOX_GPU_FEW_PAIRS + 1);
-    enum { ROWS = FEW_JOBS / 2 * 16 };
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES, expert = (int32_t)gpu_group_y();
-    const int64_t row0 = gpu_group_x() * ROWS;
-    const few_work w = few_work_of(four_expert(p->first, expert), four_expert(p->second, expert), row0, me);
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, expert = (int32_t)gpu_group_y(), n_jobs = (int32_t)p->n_jobs, n_rows = n_jobs * 8;
+    const int64_t row0 = gpu_group_x() * n_rows;
+    const few_work w = few_work_of(four_expert(p->first, expert), four_expert(p->second, expert), true, row0, n_jobs, me);
     few_codes ring[FEW_HELD];
-    if (p->most != 0) few_start(w, true, lane, ring); /* those that nobody wants read a little for nothing */
+    if (p->most != 0) few_start(w, true, w.part, lane, ring); /* those that nobody wants read a little for nothing */
     gpu_previous();
     const int32_t n = few_list(p->ids, (int32_t)p->n_pairs, expert, list, me);
     for (int32_t i = 0; i < n; i += FEW_BLOCK) {
-        if (p->most == 0 || i > 0) few_start(w, true, lane, ring);
+        if (p->most == 0 || i > 0) few_start(w, true, w.part, lane, ring);
         few_expert(w, true, p->x, few_row(list, n, i + lane / 8, p->x_divisor, p->x_stride), sums, ring, lane);
         gpu_barrier();
-        const int32_t token = me / ROWS, row = me % ROWS;
-        if (i + token < n && row0 + row < p->first.first.rows)
-            gpu_store(p->y, gpu_load(list, 1 + i + token) * p->y_stride + row0 + row,
-                      silu(few_total(w, sums, row / 16 * 2, token, row % 16)) * few_total(w, sums, row / 16 * 2 + 1, token, row % 16));
+        for (int32_t k = me; k < FEW_BLOCK * n_rows; k += FEW_THREADS) {
+            const int32_t token = k / n_rows, row = k % n_rows, job = row / 16 * 2;
+            if (i + token < n && job < w.n_jobs)
+                gpu_store(p->y, gpu_load(list, 1 + i + token) * p->y_stride + row0 + row,
+                          silu(few_total(w, sums, job, token, row % 16)) * few_total(w, sums, job + 1, token, row % 16));
+        }
         gpu_barrier();
     }
 }
@@ -495,22 +519,21 @@ GPU_KERNEL_EARLY_DENSE(experts_down_few, FEW_THREADS, 2)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_EXPERT_SUMS);
     GPU_SHARED_ARRAY(i32, list, MOX_GPU_FEW_PAIRS + 1);
-    enum { ROWS = FEW_JOBS * 16 };
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES, expert = (int32_t)gpu_group_y();
-    const int64_t row0 = gpu_group_x() * ROWS;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, expert = (int32_t)gpu_group_y(), n_jobs = (int32_t)p->n_jobs, n_rows = n_jobs * 16;
+    const int64_t row0 = gpu_group_x() * n_rows;
     const mox_gpu_mat down = four_expert(p->first, expert);
-    const few_work w = few_work_of(down, down, row0, me);
+    const few_work w = few_work_of(down, down, false, row0, n_jobs, me);
     few_codes ring[FEW_HELD];
     const int32_t n = few_list(p->ids, (int32_t)p->n_pairs, expert, list, me); /* ids are older than what is in front */
-    if (n > 0) few_start(w, false, lane, ring);
+    if (n > 0) few_start(w, false, w.part, lane, ring);
     gpu_previous();
     for (int32_t i = 0; i < n; i += FEW_BLOCK) {
-        if (i > 0) few_start(w, false, lane, ring);
+        if (i > 0) few_start(w, false, w.part, lane, ring);
         few_expert(w, false, p->x, few_row(list, n, i + lane / 8, p->x_divisor, p->x_stride), sums, ring, lane);
         gpu_barrier();
-        for (int32_t k = me; k < FEW_BLOCK * ROWS; k += FEW_THREADS) {
-            const int32_t token = k / ROWS, row = k % ROWS;
-            if (i + token < n && row0 + row < down.rows)
+        for (int32_t k = me; k < FEW_BLOCK * n_rows; k += FEW_THREADS) {
+            const int32_t token = k / n_rows, row = k % n_rows;
+            if (i + token < n && row / 16 < w.n_jobs)
                 gpu_store(p->y, gpu_load(list, 1 + i + token) * p->y_stride + row0 + row, few_total(w, sums, row / 16, token, row % 16));
         }
         gpu_barrier();

@@ -503,7 +503,7 @@ typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
 
 /* ---- few.h: some tokens; weights that matvec4.h reads and less than 2^31 bytes of codes; groups of 256 threads ---- */
 
-enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_JOBS = 8, MOX_GPU_FEW_GROUP = 64 };
+enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_SUMS = 64, MOX_GPU_FEW_GROUP = 64 };
 
 /* x[t, :] as the two kernels below take it: planes [n, groups, 16] and parts [n, groups], by groups of FEW_GROUP columns.
  * x at a multiple of 16 bytes, its stride one of 4, cols one of FEW_GROUP.  Grid (ceil(cols / 2048), n). */
@@ -549,14 +549,15 @@ typedef struct mox_gpu_gate_up_few {
 } mox_gpu_gate_up_few;
 
 /* Pair i, of n_pairs <= MOX_GPU_FEW_PAIRS, reads row i / x_divisor of x, at multiples of 16 bytes, and writes row i of y; those
- * whose id is of no expert are left out.  experts_gate_up_few: silu(first x) * (second x), grid (ceil(rows / (8 JOBS)), experts);
- * experts_down_few: first x, grid (ceil(rows / (16 JOBS)), experts).  For the latter ids were made before the launch in front.  most: most experts have pairs. */
+ * whose id is of no expert are left out.  experts_gate_up_few: silu(first x) * (second x), grid (ceil(rows / (8 n_jobs)), experts);
+ * experts_down_few: first x, grid (ceil(rows / (16 n_jobs)), experts).  For the latter ids were made before the launch in front.  most: most experts have pairs.  n_jobs:
+ * tiles of 16 rows of a group, even, at most FEW_SUMS / min(8, cols / 256).  Rows are a multiple of 16. */
 typedef struct mox_gpu_experts_few {
     mox_gpu_stack first, second;
     const GPU_GLOBAL(i32) *ids;
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(f32) *y;
-    int64_t n_pairs, x_stride, y_stride, x_divisor, most;
+    int64_t n_pairs, x_stride, y_stride, x_divisor, most, n_jobs;
 } mox_gpu_experts_few;
 typedef mox_gpu_experts_few mox_gpu_experts_gate_up_few;
 typedef mox_gpu_experts_few mox_gpu_experts_down_few;

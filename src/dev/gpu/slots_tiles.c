@@ -131,15 +131,18 @@ bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a)
            mox_gpu_is_wide(a->x, a->dim) && mox_gpu_is_wide(a->mid, a->width);
 }
 
+/* Tiles of an expert that a group has: enough of them that its beginning counts little. */
+static int64_t few_jobs(int64_t cols) { return cols / FEW_CHUNK <= MOX_GPU_FEW_SUMS / 16 ? 16 : 8; }
+
 void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places)
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
     const int64_t pairs = a->n * a->k;
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, MOX_GPU_FEW_JOBS * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up, .ids = ids,
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, few_jobs(a->dim) * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up, .ids = ids,
                    .x = a->x, .y = a->mid, .n_pairs = pairs, .x_stride = a->dim, .y_stride = a->width, .x_divisor = a->k,
-                   .most = pairs >= n_places);
-    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, MOX_GPU_FEW_JOBS * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
-                   .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1);
+                   .most = pairs >= n_places, .n_jobs = few_jobs(a->dim));
+    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, few_jobs(a->width) * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
+                   .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1, .n_jobs = few_jobs(a->width));
 }
 
 /* ---- many tokens ---- */
