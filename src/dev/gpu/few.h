@@ -215,20 +215,23 @@ GPU_FN void few_wave(mox_gpu_mat first, mox_gpu_mat second, int64_t row, int32_t
                      GPU_SHARED(f32) *sums, int32_t lane)
 {
     const int32_t n_chunks = (int32_t)first.cols / FEW_CHUNK;
-    few_codes k[FEW_TILES];
+    few_codes k[FEW_TILES], next[FEW_TILES];
     float tot[FEW_BLOCKS * 2 * FEW_TILES];
     GPU_UNROLL
     for (int32_t i = 0; i < FEW_BLOCKS * 2 * FEW_TILES; i++) tot[i] = 0.0f;
-    int32_t chunk = part;
-    do {
-        k[0] = few_fetch(first, row, (int32_t)least(chunk, n_chunks - 1), lane);
-        k[1] = few_fetch(second, row + step, (int32_t)least(chunk, n_chunks - 1), lane);
-        if (chunk == part) gpu_previous();
-        if (chunk >= n_chunks) break; /* the whole wave: there are more than chunks */
+    k[0] = few_fetch(first, row, (int32_t)least(part, n_chunks - 1), lane); /* there may be more waves than chunks */
+    k[1] = few_fetch(second, row + step, (int32_t)least(part, n_chunks - 1), lane);
+    gpu_previous();
+    for (int32_t chunk = part; chunk < n_chunks; chunk += split) {
+        if (chunk + split < n_chunks) {
+            next[0] = few_fetch(first, row, chunk + split, lane);
+            next[1] = few_fetch(second, row + step, chunk + split, lane);
+        }
         GPU_UNROLL
         for (int32_t g = 0; g < FEW_GROUPS; g++) few_blocks(k, chunk, g, x, lane, tot);
-        chunk += split;
-    } while (chunk < n_chunks);
+        k[0] = next[0];
+        k[1] = next[1];
+    }
     GPU_UNROLL
     for (int32_t i = 0; i < FEW_BLOCKS * 2 * FEW_TILES; i++) /* [block, tile, row or eight below] */
         gpu_store(sums, ((i / 2 % FEW_TILES) * MOX_GPU_FEW_TOKENS + i / 2 / FEW_TILES * FEW_BLOCK + lane % 4) * FEW_STRIDE + lane / 4 + i % 2 * 8, tot[i]);

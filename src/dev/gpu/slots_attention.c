@@ -2,7 +2,7 @@
  * in front of it.  See device.h. */
 #include "dev/gpu/device.h"
 
-enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SPLIT_KEYS = 256, SPLIT_SPANS = 16 };
+enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SPLIT_KEYS = 256 };
 
 static void split(mox_dev *d, const float *src, float *dst, int64_t n, int64_t heads, int64_t dim, int64_t src_head, int64_t dst_head)
 {
@@ -110,12 +110,6 @@ static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *span
         const int64_t blocks = mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SPLIT_HEADS);
         mox_gpu_launch(d, split, p.kv_heads * blocks, p.n_spans, p.n_pieces, &p, sizeof p);
         mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
-        return;
-    }
-    if (split != MOX_GPU_KERNEL_COUNT && p.n_spans >= SPLIT_SPANS && deepest < SPLIT_KEYS) { /* keys are read once for all heads that share them */
-        const int64_t blocks = mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SPLIT_HEADS);
-        p.n_pieces = 1;
-        mox_gpu_launch(d, split, p.kv_heads * blocks, p.n_spans, 1, &p, sizeof p);
         return;
     }
     const bool cut = deepest >= MOX_ATTENTION_PIECE && room >= MOX_GPU_PIECES;
