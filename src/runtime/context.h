@@ -104,7 +104,10 @@ struct mox_context {
 };
 
 /* Rows that the head is computed of at once: one of each sequence, and of a prompt some. */
-static inline int64_t mox_head_rows(const mox_context *c) { return c->n_seqs < 16 ? 16 : c->n_seqs < MOX_HEAD_ROWS_MAX ? c->n_seqs : MOX_HEAD_ROWS_MAX; }
+static inline int64_t mox_head_rows(const mox_context *c)
+{
+    return c->n_seqs < 16 ? 16 : c->n_seqs < MOX_HEAD_ROWS_MAX ? c->n_seqs : MOX_HEAD_ROWS_MAX;
+}
 
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);

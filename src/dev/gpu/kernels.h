@@ -7,6 +7,7 @@
 #include "dev/gpu/deltanet.h"
 #include "dev/gpu/embed.h"
 #include "dev/gpu/few.h"
+#include "dev/gpu/few_experts.h"
 #include "dev/gpu/flash.h"
 #include "dev/gpu/gateup.h"
 #include "dev/gpu/heads.h"

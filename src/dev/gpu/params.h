@@ -548,10 +548,11 @@ typedef struct mox_gpu_gate_up_few {
     int64_t n, y_stride, split;
 } mox_gpu_gate_up_few;
 
-/* Pair i, of n_pairs <= MOX_GPU_FEW_PAIRS, reads row i / x_divisor of x, at multiples of 16 bytes, and writes row i of y; those
- * whose id is of no expert are left out.  experts_gate_up_few: silu(first x) * (second x), grid (ceil(rows / (8 n_jobs)), experts);
- * experts_down_few: first x, grid (ceil(rows / (16 n_jobs)), experts).  For the latter ids were made before the launch in front.  most: most experts have pairs.  n_jobs:
- * tiles of 16 rows of a group, even, at most FEW_SUMS / min(8, cols / 256).  Rows are a multiple of 16. */
+/* few_experts.h.  Pair i, of n_pairs <= MOX_GPU_FEW_PAIRS, reads row i / x_divisor of x, at multiples of 16 bytes, and writes row i
+ * of y; those whose id is of no expert are left out.  n_jobs: tiles of 16 rows of a group, even, at most FEW_SUMS / min(8, cols / 256).
+ * Rows are a multiple of 16.
+ *   experts_gate_up_few: silu(first x) * (second x), grid (ceil(rows / (8 n_jobs)), experts).  most: most experts have pairs
+ *   experts_down_few: first x, grid (ceil(rows / (16 n_jobs)), experts).  ids were made before the launch in front */
 typedef struct mox_gpu_experts_few {
     mox_gpu_stack first, second;
     const GPU_GLOBAL(i32) *ids;

@@ -30,7 +30,8 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
                        a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
-    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
+    if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) &&
+        mox_gpu_is_wide(a->x, a->x_stride)) {
         MOX_GPU_LAUNCH(d, matvec_row, w.rows, a->n, 1, .w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride,
                        .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
         return MOX_OK;
@@ -176,7 +177,8 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
     const mox_moe_ffn_args *f = &a->ffn;
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
-    if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width)) return mox_dev_moe_finish(d, a, err);
+    if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width))
+        return mox_dev_moe_finish(d, a, err);
     const int32_t *ids = x->come ? f->batch_pairs : f->ids;
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
     MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = ids,

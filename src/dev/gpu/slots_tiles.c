@@ -122,7 +122,8 @@ void mox_gpu_few_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a)
     const int64_t n = a->offsets[1], split = few_split(a->gate->rows, TILE_ROWS, a->gate->cols);
     const planes x = planes_of(d, (rows){a->x, n, a->gate->cols, a->x_stride, a->scratch});
     MOX_GPU_LAUNCH(d, gate_up_few, few_blocks(n), few_groups(a->gate->rows, TILE_ROWS, split), 1, .gate = mox_gpu_mat_of(a->gate),
-                   .up = mox_gpu_mat_of(a->up), .planes = x.x, .parts = x.parts, .y = a->y, .n = n, .y_stride = a->y_stride, .split = split);
+                   .up = mox_gpu_mat_of(a->up), .planes = x.x, .parts = x.parts, .y = a->y, .n = n, .y_stride = a->y_stride,
+                   .split = split);
 }
 
 bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a)
@@ -137,12 +138,12 @@ static int64_t few_jobs(int64_t cols) { return cols / FEW_CHUNK <= MOX_GPU_FEW_S
 void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places)
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
-    const int64_t pairs = a->n * a->k;
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, few_jobs(a->dim) * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up, .ids = ids,
-                   .x = a->x, .y = a->mid, .n_pairs = pairs, .x_stride = a->dim, .y_stride = a->width, .x_divisor = a->k,
-                   .most = pairs >= n_places, .n_jobs = few_jobs(a->dim));
-    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, few_jobs(a->width) * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
-                   .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1, .n_jobs = few_jobs(a->width));
+    const int64_t pairs = a->n * a->k, up_jobs = few_jobs(a->dim), down_jobs = few_jobs(a->width);
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, up_jobs * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up,
+                   .ids = ids, .x = a->x, .y = a->mid, .n_pairs = pairs, .x_stride = a->dim, .y_stride = a->width, .x_divisor = a->k,
+                   .most = pairs >= n_places, .n_jobs = up_jobs);
+    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, down_jobs * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
+                   .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1, .n_jobs = down_jobs);
 }
 
 /* ---- many tokens ---- */
