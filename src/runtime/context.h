@@ -23,7 +23,7 @@
 #include "runtime/expert_tier.h"
 #include "runtime/pages.h"
 
-enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS = 16, MOX_SECTIONS_MAX = 8 };
+enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS_MAX = 64, MOX_SECTIONS_MAX = 8 };
 
 typedef struct mox_checkpoint {
     int64_t at;    /* tokens */
@@ -89,7 +89,8 @@ struct mox_context {
     mox_expert_host host; /* computes what the device lacks; zeroed: there is none */
     mox_expert_tier tier; /* above the store, when experts come and go on the device */
     mox_context_load load;
-    float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */
+    float *fetched;        /* [head_rows, V], logits of a device; NULL: the host sees them where they are */
+    bool logits_pinned;    /* last_logits, by the device that makes them */
 
     /* of the running step */
     bool stepping;
@@ -102,6 +103,12 @@ struct mox_context {
     float *last_logits; /* [n_seqs, V] */
     bool *has_logits;   /* [n_seqs] */
 };
+
+/* Rows that the head is computed of at once: one of each sequence, and of a prompt some. */
+static inline int64_t mox_head_rows(const mox_context *c)
+{
+    return c->n_seqs < 16 ? 16 : c->n_seqs < MOX_HEAD_ROWS_MAX ? c->n_seqs : MOX_HEAD_ROWS_MAX;
+}
 
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);

@@ -257,14 +257,20 @@ mox_status mox_context_fill_devices(mox_context *c, const mox_context_opts *o, m
     const int64_t V = c->model->dims.n_vocab;
     int64_t n_slots;
     MOX_TRY(choose_slots(c, o, &n_slots, err));
-    c->fetched = mox_alloc_array((size_t)(MOX_HEAD_ROWS * V), sizeof *c->fetched);
-    if (!c->fetched) return mox_fail_memory(err, (size_t)(MOX_HEAD_ROWS * V) * sizeof *c->fetched, "logits");
+    const size_t n_fetched = (size_t)(mox_head_rows(c) * V);
+    c->fetched = mox_alloc_array(n_fetched, sizeof *c->fetched);
+    if (!c->fetched) return mox_fail_memory(err, n_fetched * sizeof *c->fetched, "logits");
     for (int i = 0; i < c->n_sections; i++) MOX_TRY(fill_section(c, &c->sections[i], o, n_slots, err));
+    /* Logits of many sequences are megabytes a step; a machine that lets no more memory be pinned copies them more slowly. */
+    mox_dev *head = c->sections[c->n_sections - 1].dev;
+    c->logits_pinned = head->apart->copies.pin(head, c->last_logits, c->n_seqs * V * (int64_t)sizeof *c->last_logits, NULL) == MOX_OK;
     return MOX_OK;
 }
 
 void mox_context_close_devices(mox_context *c)
 {
+    mox_dev *head = c->n_sections > 0 ? c->sections[c->n_sections - 1].dev : NULL;
+    if (c->logits_pinned) head->apart->copies.unpin(head, c->last_logits);
     for (int i = 0; i < c->n_sections; i++) {
         mox_section *p = &c->sections[i];
         mox_dev *d = p->dev;

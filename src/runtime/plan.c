@@ -36,7 +36,7 @@ enum {
     THREAD_BYTES = 192 << 10,
     READER_BYTES = 32 << 10,
     READERS_DEFAULT = 8,
-    SAMPLER_BYTES = 20, /* per id of the vocabulary: logits, candidates, counts */
+    SAMPLER_BYTES = 21, /* per id of the vocabulary: logits and the largest of each block, candidates, counts */
 };
 
 typedef struct planner {

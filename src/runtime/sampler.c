@@ -30,7 +30,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WINDOW_DEFAULT = 64, WINDOW_MAX = 1 << 24 };
+enum { BLOCK = 64, WINDOW_DEFAULT = 64, WINDOW_MAX = 1 << 24 };
 
 typedef struct candidate {
     float logit;  /* after penalties */
@@ -44,6 +44,7 @@ struct mox_sampler {
     int32_t n_vocab;
     mox_rng rng;
     float *logits;         /* [V] after penalties */
+    float *peaks;          /* [V / BLOCK, rounded up] the largest of each block of logits */
     candidate *candidates; /* [V] */
     int32_t *counts;       /* [V] */
     int32_t *ring;         /* [repeat_window] the last accepted ids */
@@ -113,11 +114,12 @@ mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_samp
 
     const size_t v = (size_t)n_vocab;
     s->logits = mox_alloc_array(v, sizeof *s->logits);
+    s->peaks = mox_alloc_array((v + BLOCK - 1) / BLOCK, sizeof *s->peaks);
     s->candidates = mox_alloc_array(v, sizeof *s->candidates);
     s->counts = mox_alloc_array(v, sizeof *s->counts);
     s->ring = mox_alloc_array((size_t)s->opts.repeat_window, sizeof *s->ring);
     s->bias = mox_alloc_array((size_t)o.n_logit_bias, sizeof *s->bias);
-    if (!s->logits || !s->candidates || !s->counts || !s->ring || !s->bias) {
+    if (!s->logits || !s->peaks || !s->candidates || !s->counts || !s->ring || !s->bias) {
         mox_sampler_destroy(&s);
         return mox_fail_memory(err, v * (sizeof(float) + sizeof(candidate) + sizeof(int32_t)), "the sampler");
     }
@@ -131,6 +133,7 @@ void mox_sampler_destroy(mox_sampler **s)
 {
     if (!s || !*s) return;
     mox_free((*s)->logits);
+    mox_free((*s)->peaks);
     mox_free((*s)->candidates);
     mox_free((*s)->counts);
     mox_free((*s)->ring);
@@ -175,21 +178,60 @@ static mox_status nothing_left(const mox_sampler *s, const float *logits, const 
                     allowed ? " that the form of the reply allows" : "");
 }
 
+/* A vocabulary is long, and of many replies a server draws from each in turn.  So what has to look at all logits has no
+ * branches, and compilers make vectors of it. */
+
+/* False: one of them is not a number. */
+static bool copy_numbers(float *to, const float *from, int32_t n)
+{
+    int32_t broken = 0;
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = from[i];
+        broken |= from[i] != from[i];
+    }
+    return !broken;
+}
+
+/* The largest of n <= BLOCK numbers. */
+static float peak_of(const float *x, int32_t n)
+{
+    enum { LANES = 16 };
+    float peak[LANES], all = -INFINITY;
+    for (int32_t k = 0; k < LANES; k++) peak[k] = -INFINITY;
+    for (int32_t i = 0; n == BLOCK && i < BLOCK; i += LANES)
+        for (int32_t k = 0; k < LANES; k++) peak[k] = x[i + k] > peak[k] ? x[i + k] : peak[k];
+    for (int32_t i = 0; n < BLOCK && i < n; i++) all = x[i] > all ? x[i] : all;
+    for (int32_t k = 0; k < LANES; k++) all = peak[k] > all ? peak[k] : all;
+    return all;
+}
+
+/* Fills s->peaks and finds the largest of s->logits (the lowest id among equals). */
+static int32_t find_peaks(mox_sampler *s)
+{
+    int32_t block = 0;
+    for (int32_t b = 0; b * BLOCK < s->n_vocab; b++) {
+        const int32_t left = s->n_vocab - b * BLOCK;
+        s->peaks[b] = peak_of(s->logits + b * BLOCK, left < BLOCK ? left : BLOCK);
+        if (s->peaks[b] > s->peaks[block]) block = b;
+    }
+    int32_t top = block * BLOCK;
+    while (s->logits[top] != s->peaks[block]) top++;
+    return top;
+}
+
 /* Fills s->logits and finds the largest of them (the lowest id among equals). */
 static mox_status prepare(mox_sampler *s, const float *logits, const unsigned char *allowed, int32_t *best, mox_err *err)
 {
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (isnan(logits[i]))
-            return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is not a number: the model's output is broken",
-                            (int)i);
-    memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
+    if (!copy_numbers(s->logits, logits, s->n_vocab)) {
+        int32_t i = 0;
+        while (!isnan(logits[i])) i++;
+        return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is not a number: the model's output is broken", (int)i);
+    }
     if (s->penalties) apply_penalties(s, logits);
     for (int32_t i = 0; i < s->opts.n_logit_bias; i++) s->logits[s->bias[i].token] += s->bias[i].bias;
     for (int32_t i = 0; allowed && i < s->n_vocab; i++)
         if (!allowed[i]) s->logits[i] = -INFINITY;
-    int32_t top = 0;
-    for (int32_t i = 1; i < s->n_vocab; i++)
-        if (s->logits[i] > s->logits[top]) top = i;
+    const int32_t top = find_peaks(s);
     if (s->logits[top] == INFINITY)
         return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is infinite: the model's output is broken", (int)top);
     if (s->logits[top] == -INFINITY) return nothing_left(s, logits, allowed, err);
@@ -231,10 +273,13 @@ static int32_t take_top_k(mox_sampler *s)
     for (int32_t i = 0; i < k; i++) c[i] = (candidate){.logit = s->logits[i], .id = i};
     if (k == s->n_vocab) return k;
     make_heap(c, k, false);
-    for (int32_t i = k; i < s->n_vocab; i++) {
-        if (s->logits[i] <= c[0].logit) continue; /* equal: the lower id stays */
-        c[0] = (candidate){.logit = s->logits[i], .id = i};
-        sift_down(c, k, 0, false);
+    for (int32_t b = k / BLOCK; b * BLOCK < s->n_vocab; b++) {
+        if (s->peaks[b] <= c[0].logit) continue; /* equal: the lower id stays */
+        for (int32_t i = b * BLOCK < k ? k : b * BLOCK; i < s->n_vocab && i < (b + 1) * BLOCK; i++) {
+            if (s->logits[i] <= c[0].logit) continue;
+            c[0] = (candidate){.logit = s->logits[i], .id = i};
+            sift_down(c, k, 0, false);
+        }
     }
     return k;
 }

@@ -73,16 +73,18 @@ static mox_run make_run(const mox_context *c, const mox_section *p, mox_arena *a
 
 /* ---- logits ---- */
 
-/* Residual rows whose logits are wanted, collected until there are HEAD_ROWS, so
+/* Residual rows whose logits are wanted, collected until there are head_rows, so
  * that the head is read once for many of them. */
 typedef struct head_batch {
     mox_context *c;
     const mox_segment *segs;
     const mox_step_opts *opts;
     mox_run run;
-    float *rows, *logits; /* [HEAD_ROWS, D], [HEAD_ROWS, V] */
-    int32_t segment[MOX_HEAD_ROWS];
-    int64_t row[MOX_HEAD_ROWS];
+    const float *h;       /* [.., D], the residual stream */
+    float *rows, *logits; /* [head_rows, D], [head_rows, V] */
+    int32_t segment[MOX_HEAD_ROWS_MAX];
+    int64_t row[MOX_HEAD_ROWS_MAX]; /* of the segment */
+    int64_t at[MOX_HEAD_ROWS_MAX];  /* of h */
 } head_batch;
 
 /* Are the rows the last ones of segments that follow each other, and nobody else is to see them?  Then they are fetched
@@ -95,10 +97,23 @@ static bool fetch_where_kept(const head_batch *b)
     return true;
 }
 
+/* Puts the rows together: as many at once as follow each other. */
+static mox_status gather(const head_batch *b)
+{
+    const int64_t D = b->c->model->dims.dim;
+    for (int64_t i = 0, n; i < b->run.n; i += n) {
+        for (n = 1; i + n < b->run.n && b->at[i + n] == b->at[i] + n;) n++;
+        MOX_TRY(b->run.dev->ops.copy_slice(b->run.dev, &(mox_copy_slice_args){.src = b->h + b->at[i] * D, .dst = b->rows + i * D, .rows = n,
+                                                                              .cols = D, .src_stride = D, .dst_stride = D}, b->run.err));
+    }
+    return MOX_OK;
+}
+
 static mox_status flush_head(head_batch *b)
 {
     const int64_t V = b->c->model->dims.n_vocab;
     if (b->run.n == 0) return MOX_OK;
+    MOX_TRY(gather(b));
     MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, b->logits));
     mox_work_head(b->c, b->run.n);
     const float *all = b->logits;
@@ -125,9 +140,8 @@ static mox_status flush_head(head_batch *b)
     return MOX_OK;
 }
 
-static mox_status give_logits(head_batch *b, const float *h, int64_t n_spans)
+static mox_status give_logits(head_batch *b, int64_t n_spans)
 {
-    const int64_t D = b->c->model->dims.dim;
     for (int64_t i = 0; i < n_spans; i++) {
         const mox_span *span = &b->c->spans[i];
         const int32_t segment = b->c->span_segment[i];
@@ -135,13 +149,10 @@ static mox_status give_logits(head_batch *b, const float *h, int64_t n_spans)
         const int64_t first = g->seq->pending; /* row of the segment that the span begins with */
         for (int64_t t = 0; t < span->n; t++) {
             if (g->want == MOX_WANT_NONE || (g->want == MOX_WANT_LAST && first + t != g->n - 1)) continue;
-            MOX_TRY(b->run.dev->ops.copy_slice(b->run.dev,
-                                               &(mox_copy_slice_args){.src = h + (span->row0 + t) * D, .dst = b->rows + b->run.n * D,
-                                                                      .rows = 1, .cols = D, .src_stride = D, .dst_stride = D},
-                                               b->run.err));
             b->segment[b->run.n] = segment;
+            b->at[b->run.n] = span->row0 + t;
             b->row[b->run.n++] = first + t;
-            if (b->run.n == MOX_HEAD_ROWS) MOX_TRY(flush_head(b));
+            if (b->run.n == mox_head_rows(b->c)) MOX_TRY(flush_head(b));
         }
     }
     return flush_head(b);
@@ -178,16 +189,17 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
         mox_arena_release(&p->arena, 0);
         float *passed_on = h;
         h = MOX_TAKE(&p->arena, float, n * D);
-        head.rows = MOX_TAKE(&p->arena, float, MOX_HEAD_ROWS * D);
-        head.logits = MOX_TAKE(&p->arena, float, MOX_HEAD_ROWS * V);
+        head.rows = MOX_TAKE(&p->arena, float, mox_head_rows(c) * D);
+        head.logits = MOX_TAKE(&p->arena, float, mox_head_rows(c) * V);
         if (i > 0) p->dev->apart->copy_from(p->dev, h, c->sections[i - 1].dev, passed_on, n * D * (int64_t)sizeof *h);
         mox_run run = begin_section(c, p, segs, n, n_spans, opts ? opts->cancel : NULL, err);
         head.run = run;
         MOX_TRY(mox_decoder_forward(c->model, &run, h));
     }
     head.run.n = 0;
+    head.h = h;
     mox_work_batch(c, n, n_spans);
-    MOX_TRY(give_logits(&head, h, n_spans));
+    MOX_TRY(give_logits(&head, n_spans));
     for (int i = 0; i < c->n_sections; i++) MOX_TRY(c->sections[i].dev->memory.sync(c->sections[i].dev, err));
     return MOX_OK;
 }
@@ -202,10 +214,10 @@ mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err)
     const mox_section all = {.dev = plan, .end = (int32_t)c->model->dims.n_layers};
     mox_run run = make_run(c, &all, &arena, c->n_batch, c->n_seqs, NULL, err);
     float *h = MOX_TAKE(&arena, float, c->n_batch * D);
-    (void)MOX_TAKE(&arena, float, MOX_HEAD_ROWS * D);
-    float *logits = MOX_TAKE(&arena, float, MOX_HEAD_ROWS * V);
+    (void)MOX_TAKE(&arena, float, mox_head_rows(c) * D);
+    float *logits = MOX_TAKE(&arena, float, mox_head_rows(c) * V);
     mox_status status = mox_decoder_forward(c->model, &run, h);
-    run.n = MOX_HEAD_ROWS;
+    run.n = mox_head_rows(c);
     if (status == MOX_OK) status = mox_decoder_head(c->model, &run, h, logits);
     *bytes = arena.peak;
     mox_dev_close(&plan);

@@ -17,7 +17,7 @@
 /* The kernels, for all processors that they were compiled for: see meson.build. */
 extern const unsigned char mox_cuda_kernels_image[];
 
-enum { LEAST_CAPABILITY = 80 };
+enum { LEAST_CAPABILITY = 80, SMALL_DOWNLOAD = 256 << 10 };
 
 /* ---- failures ---- */
 
@@ -198,21 +198,18 @@ static mox_status sync(mox_gpu_backend *b, mox_err *err)
     return tell(c, err);
 }
 
+/* Much goes straight to where it is wanted: where that is pinned nothing is faster, and else the driver has stages of its own. */
 static mox_status download(mox_gpu_backend *b, void *to, const void *from, int64_t bytes, mox_err *err)
 {
     mox_cuda *c = (mox_cuda *)b;
+    const bool small = bytes < SMALL_DOWNLOAD;
     mox_cuda_enter(c);
     mox_cuda_flush(c);
-    for (int64_t at = 0; at < bytes && mox_cuda_fine(c);) {
-        const size_t n = (size_t)mox_min_i64(bytes - at, MOX_CUDA_STAGE_BYTES);
-        unsigned char *pinned = room(c, n);
-        if (!pinned) break;
-        (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuMemcpyDtoHAsync)(pinned, address(from) + (CUdeviceptr)at, n, c->stream), "a download");
-        wait(c);
-        if (mox_cuda_fine(c)) memcpy((unsigned char *)to + at, pinned, n);
-        at += (int64_t)n;
-    }
-    if (bytes == 0) wait(c);
+    void *landing = small && bytes > 0 ? room(c, (size_t)bytes) : to;
+    if (bytes > 0 && mox_cuda_fine(c))
+        (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuMemcpyDtoHAsync)(landing, address(from), (size_t)bytes, c->stream), "a download");
+    wait(c);
+    if (small && bytes > 0 && mox_cuda_fine(c)) memcpy(to, landing, (size_t)bytes);
     mox_cuda_leave(c);
     return tell(c, err);
 }

@@ -96,6 +96,7 @@ typedef enum mox_emu_wait {
     MOX_EMU_ROW_SUM,
     MOX_EMU_ROW_MAX,
     MOX_EMU_MMA,
+    MOX_EMU_FRAGMENTS,
     MOX_EMU_DONE
 } mox_emu_wait;
 

@@ -31,6 +31,8 @@ typedef struct mox_emu_thread {
     const mox_emu_tile_a *a; /* what it brings to a tile product */
     const mox_emu_tile_b *b;
     mox_emu_tile_c *c;
+    const uint32_t *fragments; /* what it brings to a product of fragments: a0 to a3, b0 and b1 */
+    float *sums;
     mox_emu_flight copies[MOX_EMU_COPIES_MAX];
     int32_t n_copies, n_batches;
 } mox_emu_thread;
@@ -70,6 +72,7 @@ struct mox_emu {
 
 /* tile.c: results of a wave whose lanes are all there. */
 void mox_emu_finish_mma(mox_emu_thread *wave);
+void mox_emu_finish_fragments(mox_emu_thread *wave);
 void mox_emu_finish_row(mox_emu_thread *wave, bool is_sum);
 
 /* run.c: what running needs, reserved once. */

@@ -209,6 +209,7 @@ static void finish_lanes(mox_emu_thread *wave)
     if (kind == MOX_EMU_SHUFFLE) finish_shuffle(wave);
     if (kind == MOX_EMU_ROW_SUM || kind == MOX_EMU_ROW_MAX) mox_emu_finish_row(wave, kind == MOX_EMU_ROW_SUM);
     if (kind == MOX_EMU_MMA) mox_emu_finish_mma(wave);
+    if (kind == MOX_EMU_FRAGMENTS) mox_emu_finish_fragments(wave);
     for (int i = 0; i < MOX_EMU_LANES; i++) wave[i].wait = MOX_EMU_READY;
 }
 

@@ -38,6 +38,34 @@ void mox_emu_finish_mma(mox_emu_thread *wave)
         }
 }
 
+void mox_emu_mma_fragments(float *c, const uint32_t fragments[6], const char *site)
+{
+    mox_emu_thread *t = &((mox_emu *)mox_emu_now)->threads[mox_emu_now->thread];
+    t->fragments = fragments;
+    t->sums = c;
+    (void)mox_emu_lanes(MOX_EMU_FRAGMENTS, 0, 0, site);
+}
+
+static float of_pair(uint32_t pair, int32_t k) { return mox_f16_to_f32((uint16_t)(pair >> (k % 2 * 16))); }
+
+/* Where lanes have their numbers is in gpu.h.  A sum is rounded after every product. */
+void mox_emu_finish_fragments(mox_emu_thread *wave)
+{
+    float a[16][16], b[16][8];
+    for (int32_t lane = 0; lane < MOX_EMU_LANES; lane++)
+        for (int32_t k = 0; k < 2; k++) {
+            const uint32_t *f = wave[lane].fragments;
+            const int32_t g = lane / 4, col = lane % 4 * 2 + k;
+            for (int32_t i = 0; i < 4; i++) a[g + i % 2 * 8][col + i / 2 * 8] = of_pair(f[i], k);
+            for (int32_t i = 0; i < 2; i++) b[col + i * 8][g] = of_pair(f[4 + i], k);
+        }
+    for (int32_t lane = 0; lane < MOX_EMU_LANES; lane++)
+        for (int32_t i = 0; i < 4; i++) {
+            const int32_t row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+            for (int32_t k = 0; k < 16; k++) wave[lane].sums[i] += a[row][k] * b[k][col];
+        }
+}
+
 /* Joins the four lanes of a row, by distances 2 and 1 of their columns. */
 void mox_emu_finish_row(mox_emu_thread *wave, bool is_sum)
 {

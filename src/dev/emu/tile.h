@@ -1,4 +1,4 @@
-/* dev/emu/tile.h -- tiles of 16 x 16 numbers held by a wave, and copies that take their time.
+/* dev/emu/tile.h -- products of numbers that a wave holds, and copies that take their time.
  *
  * A lane holds eight numbers of a tile: which, say mox_emu_tile_row and mox_emu_tile_col, alike
  * for both operands and the result.  A product is exact but for one rounding of each sum. */
@@ -22,6 +22,9 @@ static inline int32_t mox_emu_tile_col(int32_t lane, int32_t i)
 
 /* dev/emu/tile.c.  c += a b, by the whole wave. */
 void mox_emu_mma(mox_emu_tile_c *c, mox_emu_tile_a a, mox_emu_tile_b b, const char *site);
+
+/* The same for gpu_mma: fragments are a0 to a3, b0 and b1. */
+void mox_emu_mma_fragments(float *c, const uint32_t fragments[6], const char *site);
 
 /* 16 bytes of global memory (or zeros) on their way to shared memory. */
 void mox_emu_copy_quad(const void *to, const void *from, bool there, const char *site);

@@ -126,7 +126,7 @@ void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int
 {
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (x == 0 || y == 0 || z == 0) return;
-    g->halved_x = NULL;
+    g->made.x = NULL;
     (void)pthread_mutex_lock(&g->lock);
     send_held(g);
     g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
@@ -138,7 +138,7 @@ void mox_gpu_hold(mox_dev *d, mox_gpu_kernel kernel, int64_t n, int64_t x, int64
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     assert(bytes <= sizeof g->held.params);
     if (x == 0 || y == 0) return;
-    g->halved_x = NULL;
+    g->made.x = NULL;
     (void)pthread_mutex_lock(&g->lock);
     send_held(g);
     g->held = (mox_gpu_held){.is_there = true, .kernel = kernel, .n = n, .groups = {x, y, 1}, .bytes = bytes};
@@ -171,7 +171,8 @@ bool mox_gpu_drop(mox_dev *d)
 static mox_status gpu_pin(mox_dev *d, void *p, int64_t bytes, mox_err *err)
 {
     mox_gpu_backend *b = enter(d);
-    const mox_status status = b->pin(b, p, bytes, err);
+    const mox_status status = b->pin ? b->pin(b, p, bytes, err)
+                                     : mox_fail(err, MOX_E_UNSUPPORTED, "device %s: memory of the host is not pinned", d->name);
     leave(d);
     return status;
 }
@@ -390,11 +391,10 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     gpu_upload(d, g->arrays, g->staging, (const uint8_t *)at - g->staging);
     mox_gpu_backend *backend = enter(d);
     /* A token of each sequence: the next batch will be like it, unless the host has a say in every layer. */
-    g->prompts = b->n != b->n_spans;
     g->in_step = b->n == b->n_spans && backend->begin_step && g->most.n_pairs == 0;
     if (g->in_step) backend->begin_step(backend);
     leave(d);
-    g->halved_x = NULL;
+    g->made.x = NULL;
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;

@@ -53,18 +53,22 @@ typedef struct mox_gpu_held {
     } params;
 } mox_gpu_held;
 
+/* What a product has left in its scratch: planes (few.h) or halves (matmul.h) of rows of x. */
+typedef struct mox_gpu_made {
+    const float *x; /* NULL: another operation came since */
+    const void *at;
+    int64_t n, cols, stride;
+    bool planes;
+} mox_gpu_made;
+
 typedef struct mox_dev_gpu {
     mox_dev dev; /* first: a mox_dev of this device is one of these */
     mox_gpu_backend *backend;
     pthread_mutex_t lock;
     bool halves;  /* products and attention of many tokens may take operands in f16 */
     bool in_step; /* between begin_step and end_step of the backend */
-    bool prompts; /* the batch has several tokens of a sequence */
     mox_gpu_held held;
-    const float *halved_x; /* what the scratch at halved_at holds in f16; NULL: another operation came since */
-    const void *halved_at;
-    int64_t halved_n, halved_cols, halved_stride;
-    bool halved_by_lanes;
+    mox_gpu_made made;
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
     mox_gpu_experts *layers;
@@ -145,13 +149,18 @@ static inline int64_t mox_gpu_shared_mode(mox_shared_mode mode)
  * choice can be so close that rounding turns it: see docs/gpu.md.) */
 enum { MOX_GPU_MANY = 16, MOX_GPU_MANY_COLS = 256 };
 
-/* More tokens than the first, and no more than the second, go to few.h if each is of another sequence.  Prompts of
- * the demo model came out of it with a KL divergence of 2.8e-4 per token, above what goldens allow; without it 5e-6. */
+/* More tokens than the first, and no more than the second, go to few.h. */
 enum { MOX_GPU_FEW_FROM = 4, MOX_GPU_FEW_TO = 64 };
 static inline bool mox_gpu_is_few(const mox_dev *d, int64_t n, int64_t cols)
 {
-    const mox_dev_gpu *g = (const mox_dev_gpu *)d;
-    return g->halves && !g->prompts && n > MOX_GPU_FEW_FROM && n <= MOX_GPU_FEW_TO && cols >= MOX_GPU_MANY_COLS;
+    return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_FEW_FROM && n <= MOX_GPU_FEW_TO && cols >= MOX_GPU_MANY_COLS;
+}
+
+
+/* Can few.h multiply n rows of x by this? */
+static inline bool mox_gpu_few_takes(const mox_dev *d, const mox_gpu_mat *w, const float *x, int64_t n, int64_t stride)
+{
+    return mox_gpu_is_few(d, n, w->cols) && mox_gpu_mat_is_four(w) && w->rows * w->row_bytes <= INT32_MAX && mox_gpu_is_wide(x, stride);
 }
 
 /* Do n tokens of so many columns go there? */
@@ -159,9 +168,10 @@ static inline bool mox_gpu_is_many(const mox_dev *d, int64_t n, int64_t cols)
 {
     return ((const mox_dev_gpu *)d)->halves && n > MOX_GPU_MANY && cols >= MOX_GPU_MANY_COLS;
 }
-void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a); /* w is what mox_gpu_mat_is_q4 says yes to */
+void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a); /* what mox_gpu_few_takes says yes to */
+void mox_gpu_few_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a); /* likewise, one of each */
 void mox_gpu_few_project(mox_dev *d, const mox_project_args *a); /* three such products of one x, y without gaps */
-/* Whether few.h takes these experts: not when they are no stack that matvec4.h reads, or the scratch of a is too small.
+/* Whether few.h takes these experts: not when they are no stack that matvec4.h reads.
  * ids: numbers of their places in the stack, below n_places, and -1 for pairs that are left out. */
 bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a);
 void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places);

@@ -8,6 +8,7 @@
 #include "dev/gpu/embed.h"
 #include "dev/gpu/experts4.h"
 #include "dev/gpu/few.h"
+#include "dev/gpu/few_experts.h"
 #include "dev/gpu/flash.h"
 #include "dev/gpu/gateup.h"
 #include "dev/gpu/gdn_step.h"

@@ -63,8 +63,7 @@ GPU_KERNEL(half_rows, HALF_THREADS)
     const float down = gpu_bits_f32((268u - exponent) << 23), up = gpu_bits_f32((exponent - 14u) << 23);
     if (me == 0) gpu_store(p->scale, t, up);
     for (int64_t i = me; i < p->half_stride / 2; i += HALF_THREADS) {
-        const int32_t place = (int32_t)(i % (MM_STEP / 2)), of_lane = (place >> 1 & 3) * 8 + (place & 1) * 4 + (place >> 3);
-        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair(p->by_lanes != 0 ? of_lane : place);
+        const int64_t col = i / (MM_STEP / 2) * MM_STEP + dealt_pair((int32_t)(i % (MM_STEP / 2)));
         const float low = col < p->cols ? gpu_load(x, col) : 0.0f, high = col + 4 < p->cols ? gpu_load(x, col + 4) : 0.0f;
         gpu_store((GPU_GLOBAL(u32) *)(p->f16 + t * p->half_stride), i, gpu_pack_f16(low * down, high * down));
     }

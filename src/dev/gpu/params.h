@@ -25,12 +25,12 @@
     X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
     X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
     X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_share_64, 128)          \
-    X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 512) X(matmul_few, 256) \
-    X(matmul_few_three, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256) X(moe_few, 256)    \
-    X(rms_norm_long, 1024) X(residual_norm_long, 1024) X(experts4_gate_up, 256)                 \
-    X(experts4_down, 768) X(experts4_down_long, 256) X(project4, 256) X(project4_long, 256)     \
-    X(mla_heads, 128) X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256)            \
-    X(gdn_mix, 128) X(gdn_step, 1024)
+    X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 512)              \
+    X(plane_rows, 256) X(matmul_few, 256) X(matmul_few_three, 256) X(gate_up_few, 256)          \
+    X(experts_gate_up_few, 256) X(experts_down_few, 256) X(rms_norm_long, 1024)                 \
+    X(residual_norm_long, 1024) X(experts4_gate_up, 256) X(experts4_down, 768)                  \
+    X(experts4_down_long, 256) X(project4, 256) X(project4_long, 256) X(mla_heads, 128)         \
+    X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256) X(gdn_mix, 128) X(gdn_step, 1024)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -588,12 +588,12 @@ enum { MOX_GPU_TILE_TOKENS = 128, MOX_GPU_TILE_ROWS = 128, MOX_GPU_TILE_COLS = 6
 
 /* f16[t, i] = rounded(x[t, i] / scale[t]), scale a power of two; zeros from cols to half_stride, which
  * is a multiple of MOX_GPU_TILE_COLS.  So many columns at a time are in an order that is the kernels'
- * own: matmul.h's, or by lanes, few.h's.  Grid n. */
+ * own.  Grid n. */
 typedef struct mox_gpu_half_rows {
     const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(u16) *f16; /* at a multiple of 16 bytes, as quads are read from it */
     GPU_GLOBAL(f32) *scale;
-    int64_t cols, x_stride, half_stride, by_lanes;
+    int64_t cols, x_stride, half_stride;
 } mox_gpu_half_rows;
 
 /* y[t, r] = x_scale[t] (W[r, :] . x[t, :]) + bias[r],  x and x_scale as half_rows leaves them.
@@ -643,54 +643,67 @@ typedef struct mox_gpu_gate_up_tiles {
 } mox_gpu_gate_up_tiles;
 typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
 
-/* ---- few.h: some tokens, f16 operands and f32 sums; what matmul.h's _q4 take; groups of 256 threads ---- */
+/* ---- few.h: some tokens; weights that matvec4.h reads and less than 2^31 bytes of codes; groups of 256 threads ---- */
 
-enum { MOX_GPU_FEW_TOKENS = 32, MOX_GPU_FEW_EXPERT_TOKENS = 8, MOX_GPU_FEW_PAIRS = 1024 };
+enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_SUMS = 64, MOX_GPU_FEW_GROUP = 64 };
 
-/* As matmul, x by lanes.  split: waves that share 16 rows, 1, 2, 4 or 8.
- * Grid (ceil(rows / (16 * 8 / split)), ceil(n / MOX_GPU_FEW_TOKENS)). */
+/* x[t, :] as the two kernels below take it: planes [n, groups, 16] and parts [n, groups], by groups of FEW_GROUP columns.
+ * x at a multiple of 16 bytes, its stride one of 4, cols one of FEW_GROUP.  Grid (ceil(cols / 2048), n). */
+typedef struct mox_gpu_plane_rows {
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(quad) *planes;
+    GPU_GLOBAL(u64) *parts;
+    int64_t cols, x_stride;
+} mox_gpu_plane_rows;
+
+/* y[t, r] = W[r, :] . x[t, :] + bias[r].  split: waves that share FEW_ROWS rows, 1, 2, 4 or 8.
+ * Grid (ceil(n / MOX_GPU_FEW_TOKENS), ceil(rows / (FEW_ROWS * 8 / split))): those that read the same weights are neighbours. */
 typedef struct mox_gpu_matmul_few {
-    mox_gpu_matmul m;
-    int64_t split;
+    mox_gpu_mat w;
+    mox_gpu_vec bias;
+    const GPU_GLOBAL(quad) *planes;
+    const GPU_GLOBAL(u64) *parts;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, y_stride, split;
 } mox_gpu_matmul_few;
 
-/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi], x by lanes.
- * Grid (the sum of ceil(rows / (16 * 8 / split)), ceil(n / MOX_GPU_FEW_TOKENS)). */
+/* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi].
+ * Grid (ceil(n / MOX_GPU_FEW_TOKENS), the sum of ceil(rows / (FEW_ROWS * 8 / split))). */
 typedef struct mox_gpu_matmul_few_three {
     mox_gpu_mat w0, w1, w2;
     mox_gpu_vec bias0, bias1, bias2;
     GPU_GLOBAL(f32) *y0;
     GPU_GLOBAL(f32) *y1;
     GPU_GLOBAL(f32) *y2;
-    const GPU_GLOBAL(u16) *x;
-    const GPU_GLOBAL(f32) *x_scale;
-    int64_t n, x_stride, split;
+    const GPU_GLOBAL(quad) *planes;
+    const GPU_GLOBAL(u64) *parts;
+    int64_t n, split;
 } mox_gpu_matmul_few_three;
 
-/* Place p of a tile reads row x_row[p] / x_divisor of x (by lanes).
- *   experts_gate_up_few: row p of y = silu(gate x) * (up x)   experts_down_few: row y_row[p] of y = down x
- * Tiles of at most MOX_GPU_FEW_EXPERT_TOKENS; gate or down is in first, up in second.  Grid (ceil(rows / (16 * 8 / split)), n_tiles). */
+/* y = silu(gate x) * (up x).  split: waves that share 16 rows.
+ * Grid (ceil(n / MOX_GPU_FEW_TOKENS), ceil(rows / (16 * 8 / split))). */
+typedef struct mox_gpu_gate_up_few {
+    mox_gpu_mat gate, up;
+    const GPU_GLOBAL(quad) *planes;
+    const GPU_GLOBAL(u64) *parts;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, y_stride, split;
+} mox_gpu_gate_up_few;
+
+/* few_experts.h.  Pair i, of n_pairs <= MOX_GPU_FEW_PAIRS, reads row i / x_divisor of x, at multiples of 16 bytes, and writes row i
+ * of y; those whose id is of no expert are left out.  n_jobs: tiles of 16 rows of a group, even, at most FEW_SUMS / min(8, cols / 256).
+ * Rows are a multiple of 16.
+ *   experts_gate_up_few: silu(first x) * (second x), grid (ceil(rows / (8 n_jobs)), experts).  most: most experts have pairs
+ *   experts_down_few: first x, grid (ceil(rows / (16 n_jobs)), experts).  ids were made before the launch in front */
 typedef struct mox_gpu_experts_few {
     mox_gpu_stack first, second;
-    const GPU_GLOBAL(expert_tile) *tiles;
-    const GPU_GLOBAL(i32) *x_row; /* NULL: p */
-    const GPU_GLOBAL(i32) *y_row;
-    const GPU_GLOBAL(u16) *x;
-    const GPU_GLOBAL(f32) *x_scale;
+    const GPU_GLOBAL(i32) *ids;
+    const GPU_GLOBAL(f32) *x;
     GPU_GLOBAL(f32) *y;
-    int64_t x_stride, y_stride, x_divisor, split;
+    int64_t n_pairs, x_stride, y_stride, x_divisor, most, n_jobs;
 } mox_gpu_experts_few;
 typedef mox_gpu_experts_few mox_gpu_experts_gate_up_few;
 typedef mox_gpu_experts_few mox_gpu_experts_down_few;
-
-/* Sorts at most MOX_GPU_FEW_PAIRS pairs by expert, stably, and cuts them into tiles of at most
- * MOX_GPU_FEW_EXPERT_TOKENS; tiles that are left over have n = 0.  Grid 1. */
-typedef struct mox_gpu_moe_few {
-    const GPU_GLOBAL(i32) *ids;
-    GPU_GLOBAL(i32) *pairs;
-    GPU_GLOBAL(expert_tile) *tiles;
-    int64_t n_pairs, n_experts, n_tiles;
-} mox_gpu_moe_few;
 
 /* ---- sort.h: groups of 256 threads ---- */
 

@@ -80,7 +80,7 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
         mox_gpu_launch(d, MOX_GPU_KERNEL_matvec_row, w.rows + (p.norm.out ? 1 : 0), a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
-    if (mox_gpu_is_few(d, a->n, w.cols) && mox_gpu_mat_is_q4(&w) && !a->exact) {
+    if (!a->exact && mox_gpu_few_takes(d, &w, a->x, a->n, a->x_stride)) {
         mox_gpu_few_matmul(d, a);
         return MOX_OK;
     }
@@ -116,7 +116,7 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
         y[i] = p->y;
         groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
         const bool alike = p->y_stride == w[i].rows && p->x == a->product[0].x;
-        few = few && alike && mox_gpu_is_few(d, p->n, w[i].cols) && mox_gpu_mat_is_q4(&w[i]) && !p->exact;
+        few = few && alike && !p->exact && mox_gpu_few_takes(d, &w[i], p->x, p->n, p->x_stride);
         fits = fits && alike && p->n <= FOUR_TOKENS && mox_gpu_is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
     }
     if (few) {
@@ -140,11 +140,15 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
     MOX_TRY(mox_gpu_check_mat(a->gate, err));
     MOX_TRY(mox_gpu_check_mat(a->up, err));
     const int64_t n = a->offsets[1];
+    const mox_gpu_mat gate = mox_gpu_mat_of(a->gate), up = mox_gpu_mat_of(a->up);
+    if (mox_gpu_few_takes(d, &gate, a->x, n, a->x_stride) && mox_gpu_few_takes(d, &up, a->x, n, a->x_stride)) {
+        mox_gpu_few_gate_up(d, a);
+        return MOX_OK;
+    }
     if (mox_gpu_is_many(d, n, a->gate->cols)) {
         mox_gpu_tile_gate_up(d, a);
         return MOX_OK;
     }
-    const mox_gpu_mat gate = mox_gpu_mat_of(a->gate), up = mox_gpu_mat_of(a->up);
     if (n <= FOUR_TOKENS && mox_gpu_mat_is_four(&gate) && mox_gpu_mat_is_four(&up) && mox_gpu_is_wide(a->x, a->x_stride) &&
         a->y_stride == gate.rows) {
         MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(gate.rows, FOUR_ROWS), n, 1, .gate = {.first = gate}, .up = {.first = up},

@@ -1,12 +1,33 @@
-/* dev/gpu/slots_tiles.c -- products of many tokens, and of some, in f16: what slots_products.c hands over.
+/* dev/gpu/slots_tiles.c -- products of many tokens, and of some: what slots_products.c hands over.
  *
- * Activations are rounded to f16 first, with a scale per token (half_rows), into the scratch that
- * callers bring for every product; a step allocates nothing.  Scratch is measured for the widest
- * form of the processor, f32 and more, so half as many bytes always fit; only the list of tiles of
- * very small experts may not, and then the caller computes in f32. */
+ * Activations of many tokens are rounded to f16 first, with a scale per token (half_rows); those of some become two f16
+ * numbers each (plane_rows).  Both go into the scratch that callers bring for every product; a step allocates nothing.
+ * Scratch is measured for the widest form of the processor, f32 with a sum per 32 columns, so they always fit; only the list
+ * of tiles of very small experts may not, and then the caller computes in f32. */
 #include "dev/gpu/device.h"
 
 enum { QUAD_BYTES = 16 };
+
+/* Rows of activations, and memory of the device for what is made of them. */
+typedef struct rows {
+    const float *x;
+    int64_t n, cols, stride;
+    void *room;
+} rows;
+
+static rows rows_of(const mox_matmul_args *a) { return (rows){a->x, a->n, a->w.cols, a->x_stride, a->scratch}; }
+
+/* Of products in a row with the same x, which the arena gives the same scratch, the first makes what all of them read: is
+ * it there already? */
+static bool is_made(mox_dev *d, rows r, bool planes)
+{
+    const mox_gpu_made *m = &((mox_dev_gpu *)d)->made;
+    return r.x == m->x && r.room == m->at && r.n == m->n && r.cols == m->cols && r.stride == m->stride && planes == m->planes;
+}
+static void made(mox_dev *d, rows r, bool planes)
+{
+    ((mox_dev_gpu *)d)->made = (mox_gpu_made){.x = r.x, .at = r.room, .n = r.n, .cols = r.cols, .stride = r.stride, .planes = planes};
+}
 
 /* Rows as half_rows leaves them. */
 typedef struct halves {
@@ -16,124 +37,113 @@ typedef struct halves {
 } halves;
 
 static int64_t half_stride(int64_t cols) { return mox_ceil_div(cols, MOX_GPU_TILE_COLS) * MOX_GPU_TILE_COLS; }
-
-/* n rows in memory of the device at `room`: the scales, and behind them the numbers. */
-static halves halves_at(int64_t n, int64_t cols, void *room)
-{
-    const int64_t scales = mox_ceil_div(n * (int64_t)sizeof(float), QUAD_BYTES) * QUAD_BYTES;
-    return (halves){.x = (uint16_t *)(void *)((uint8_t *)room + scales), .scale = room, .stride = half_stride(cols)};
-}
-static halves halve(mox_dev *d, const float *x, int64_t n, int64_t cols, int64_t x_stride, bool by_lanes, void *room)
-{
-    const halves h = halves_at(n, cols, room);
-    MOX_GPU_LAUNCH(d, half_rows, n, 1, 1, .x = x, .f16 = h.x, .scale = h.scale, .cols = cols, .x_stride = x_stride,
-                   .half_stride = h.stride, .by_lanes = by_lanes);
-    return h;
-}
-
 static int64_t halves_bytes(int64_t n, int64_t cols) { return (n + QUAD_BYTES) * (int64_t)sizeof(float) + 2 * n * half_stride(cols); }
 
-/* Of products in a row with the same x, which the arena gives the same scratch, the first halves it. */
-static halves halve_once(mox_dev *d, const mox_matmul_args *a, bool by_lanes)
+/* The scales, and behind them the numbers. */
+static halves halve(mox_dev *d, rows r)
 {
-    mox_dev_gpu *g = (mox_dev_gpu *)d;
-    const bool again = a->x == g->halved_x && a->scratch == g->halved_at && a->n == g->halved_n && a->w.cols == g->halved_cols &&
-                       a->x_stride == g->halved_stride && by_lanes == g->halved_by_lanes;
-    return again ? halves_at(a->n, a->w.cols, a->scratch) : halve(d, a->x, a->n, a->w.cols, a->x_stride, by_lanes, a->scratch);
-}
-static void halves_stay(mox_dev *d, const mox_matmul_args *a, bool by_lanes)
-{
-    mox_dev_gpu *g = (mox_dev_gpu *)d;
-    g->halved_x = a->x;
-    g->halved_at = a->scratch;
-    g->halved_n = a->n;
-    g->halved_cols = a->w.cols;
-    g->halved_stride = a->x_stride;
-    g->halved_by_lanes = by_lanes;
-}
-
-static mox_gpu_matmul matmul_of(const mox_matmul_args *a, halves h)
-{
-    return (mox_gpu_matmul){.w = mox_gpu_mat_of(&a->w), .x = h.x, .x_scale = h.scale, .y = a->y, .n = a->n, .rows = a->w.rows,
-                            .x_stride = h.stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
+    const int64_t scales = mox_ceil_div(r.n * (int64_t)sizeof(float), QUAD_BYTES) * QUAD_BYTES;
+    const halves h = {.x = (uint16_t *)(void *)((uint8_t *)r.room + scales), .scale = r.room, .stride = half_stride(r.cols)};
+    if (!is_made(d, r, false))
+        MOX_GPU_LAUNCH(d, half_rows, r.n, 1, 1, .x = r.x, .f16 = h.x, .scale = h.scale, .cols = r.cols, .x_stride = r.stride,
+                       .half_stride = h.stride);
+    return h;
 }
 
 void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a)
 {
-    const mox_gpu_matmul p = matmul_of(a, halve_once(d, a, false));
+    const halves h = halve(d, rows_of(a));
+    const mox_gpu_matmul p = {.w = mox_gpu_mat_of(&a->w), .x = h.x, .x_scale = h.scale, .y = a->y, .n = a->n, .rows = a->w.rows,
+                              .x_stride = h.stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
     mox_gpu_launch(d, mox_gpu_mat_is_q4(&p.w) ? MOX_GPU_KERNEL_matmul_q4 : MOX_GPU_KERNEL_matmul, mox_ceil_div(a->n, MOX_GPU_TILE_TOKENS),
                    mox_ceil_div(p.rows, MOX_GPU_TILE_ROWS), 1, &p, sizeof p);
-    halves_stay(d, a, false);
+    made(d, rows_of(a), false);
 }
 
 /* ---- some tokens ---- */
 
-/* Waves that share rows: each should have as many steps as it asks for in one go, so that few groups are enough. */
-static int64_t few_split(int64_t cols)
+enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 256, FEW_GROUPS = 264 /* two for each processor of a large GPU */ };
+
+/* Rows as plane_rows leaves them. */
+typedef struct planes {
+    mox_gpu_quad *x;
+    uint64_t *parts;
+} planes;
+
+/* The parts, and behind them the numbers. */
+static planes planes_of(mox_dev *d, rows r)
 {
-    const int64_t steps = mox_ceil_div(cols, MOX_GPU_TILE_COLS);
-    return steps >= 16 ? 8 : steps >= 8 ? 4 : 2;
+    const int64_t n_parts = r.n * (r.cols / MOX_GPU_FEW_GROUP);
+    const int64_t parts = mox_ceil_div(n_parts * (int64_t)sizeof(uint64_t), QUAD_BYTES) * QUAD_BYTES;
+    const planes p = {.x = (mox_gpu_quad *)(void *)((uint8_t *)r.room + parts), .parts = r.room};
+    if (!is_made(d, r, true))
+        MOX_GPU_LAUNCH(d, plane_rows, mox_ceil_div(r.cols, PLANE_COLS), r.n, 1, .x = r.x, .planes = p.x, .parts = p.parts, .cols = r.cols,
+                       .x_stride = r.stride);
+    return p;
 }
-/* Of experts a wave brings a chunk while it multiplies another, and should have many of them. */
-static int64_t few_expert_split(int64_t cols) { return cols >= 2048 ? 2 : 1; }
-static int64_t few_groups(int64_t rows, int64_t split) { return mox_ceil_div(rows, 16 * 8 / split); }
+
+static int64_t few_blocks(int64_t n) { return mox_ceil_div(n, MOX_GPU_FEW_TOKENS); }
+/* of: rows that a wave has, or share with others. */
+static int64_t few_groups(int64_t n, int64_t of, int64_t split) { return mox_ceil_div(n, of * FEW_WAVES / split); }
+
+/* Waves that share rows: as many as are needed for many groups, and each is to have columns. */
+static int64_t few_split(int64_t n, int64_t of, int64_t cols)
+{
+    int64_t split = FEW_WAVES;
+    while (split > 1 && (few_groups(n, of, split / 2) >= FEW_GROUPS || split > cols / FEW_CHUNK)) split /= 2;
+    return split;
+}
 
 void mox_gpu_few_matmul(mox_dev *d, const mox_matmul_args *a)
 {
-    const mox_gpu_matmul_few p = {.m = matmul_of(a, halve_once(d, a, true)), .split = few_split(a->w.cols)};
-    mox_gpu_launch(d, MOX_GPU_KERNEL_matmul_few, few_groups(a->w.rows, p.split), mox_ceil_div(a->n, MOX_GPU_FEW_TOKENS), 1, &p, sizeof p);
-    halves_stay(d, a, true);
+    const planes x = planes_of(d, rows_of(a));
+    const int64_t split = few_split(a->w.rows, MOX_GPU_FEW_ROWS, a->w.cols);
+    MOX_GPU_LAUNCH(d, matmul_few, few_blocks(a->n), few_groups(a->w.rows, MOX_GPU_FEW_ROWS, split), 1, .w = mox_gpu_mat_of(&a->w),
+                   .bias = mox_gpu_vec_of(&a->bias), .planes = x.x, .parts = x.parts, .y = a->y, .n = a->n, .y_stride = a->y_stride,
+                   .split = split);
+    made(d, rows_of(a), true);
 }
 
 void mox_gpu_few_project(mox_dev *d, const mox_project_args *a)
 {
     const mox_matmul_args *m = a->product;
-    const halves h = halve(d, m[0].x, m[0].n, m[0].w.cols, m[0].x_stride, true, m[0].scratch);
-    const int64_t split = few_split(m[0].w.cols);
-    const int64_t groups = few_groups(m[0].w.rows, split) + few_groups(m[1].w.rows, split) + few_groups(m[2].w.rows, split);
-    MOX_GPU_LAUNCH(d, matmul_few_three, groups, mox_ceil_div(m[0].n, MOX_GPU_FEW_TOKENS), 1, .w0 = mox_gpu_mat_of(&m[0].w),
-                   .w1 = mox_gpu_mat_of(&m[1].w), .w2 = mox_gpu_mat_of(&m[2].w), .bias0 = mox_gpu_vec_of(&m[0].bias),
-                   .bias1 = mox_gpu_vec_of(&m[1].bias), .bias2 = mox_gpu_vec_of(&m[2].bias), .y0 = m[0].y, .y1 = m[1].y, .y2 = m[2].y,
-                   .x = h.x, .x_scale = h.scale, .n = m[0].n, .x_stride = h.stride, .split = split);
+    const planes x = planes_of(d, rows_of(m));
+    const int64_t split = few_split(m[0].w.rows + m[1].w.rows + m[2].w.rows, MOX_GPU_FEW_ROWS, m[0].w.cols);
+    int64_t groups = 0;
+    for (int i = 0; i < MOX_PROJECT_MOST; i++) groups += few_groups(m[i].w.rows, MOX_GPU_FEW_ROWS, split);
+    MOX_GPU_LAUNCH(d, matmul_few_three, few_blocks(m[0].n), groups, 1, .w0 = mox_gpu_mat_of(&m[0].w), .w1 = mox_gpu_mat_of(&m[1].w),
+                   .w2 = mox_gpu_mat_of(&m[2].w), .bias0 = mox_gpu_vec_of(&m[0].bias), .bias1 = mox_gpu_vec_of(&m[1].bias),
+                   .bias2 = mox_gpu_vec_of(&m[2].bias), .y0 = m[0].y, .y1 = m[1].y, .y2 = m[2].y, .planes = x.x, .parts = x.parts,
+                   .n = m[0].n, .split = split);
 }
 
-/* The list of tiles is in front of the tokens. */
-static int64_t few_tiles(const mox_dev *d, const mox_moe_ffn_args *a, int64_t *list_bytes)
+void mox_gpu_few_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a)
 {
-    const int64_t pairs = a->n * a->k;
-    const int64_t n = pairs / MOX_GPU_FEW_EXPERT_TOKENS + mox_min_i64(pairs, ((const mox_dev_gpu *)d)->layers[a->layer].n);
-    *list_bytes = mox_ceil_div(n * (int64_t)sizeof(mox_gpu_expert_tile), QUAD_BYTES) * QUAD_BYTES;
-    return n;
+    const int64_t n = a->offsets[1], split = few_split(a->gate->rows, TILE_ROWS, a->gate->cols);
+    const planes x = planes_of(d, (rows){a->x, n, a->gate->cols, a->x_stride, a->scratch});
+    MOX_GPU_LAUNCH(d, gate_up_few, few_blocks(n), few_groups(a->gate->rows, TILE_ROWS, split), 1, .gate = mox_gpu_mat_of(a->gate),
+                   .up = mox_gpu_mat_of(a->up), .planes = x.x, .parts = x.parts, .y = a->y, .n = n, .y_stride = a->y_stride,
+                   .split = split);
 }
 
 bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a)
 {
-    const int64_t pairs = a->n * a->k;
-    int64_t bytes;
-    (void)few_tiles(d, a, &bytes);
-    bytes += mox_max_i64(halves_bytes(a->n, a->dim), halves_bytes(pairs, a->width));
-    return mox_gpu_is_few(d, a->n, a->dim) && ((const mox_dev_gpu *)d)->layers[a->layer].is_four && pairs <= MOX_GPU_FEW_PAIRS &&
-           bytes <= mox_matmul_scratch(pairs, mox_max_i64(a->dim, a->width));
+    return mox_gpu_is_few(d, a->n, a->dim) && ((const mox_dev_gpu *)d)->layers[a->layer].is_four && a->n * a->k <= MOX_GPU_FEW_PAIRS &&
+           mox_gpu_is_wide(a->x, a->dim) && mox_gpu_is_wide(a->mid, a->width);
 }
+
+/* Tiles of an expert that a group has: enough of them that its beginning counts little. */
+static int64_t few_jobs(int64_t cols) { return cols / FEW_CHUNK <= MOX_GPU_FEW_SUMS / 16 ? 16 : 8; }
 
 void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places)
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
-    int64_t tiles_bytes;
-    const int64_t pairs = a->n * a->k, n_tiles = few_tiles(d, a, &tiles_bytes);
-    mox_gpu_expert_tile *tiles = a->acts;
-    void *room = (uint8_t *)a->acts + tiles_bytes;
-    MOX_GPU_LAUNCH(d, moe_few, 1, 1, 1, .ids = ids, .pairs = a->bucket_pairs, .tiles = tiles, .n_pairs = pairs, .n_experts = n_places,
-                   .n_tiles = n_tiles);
-    const halves hx = halve(d, a->x, a->n, a->dim, a->dim, true, room);
-    const int64_t split = few_expert_split(a->dim), down_split = few_expert_split(a->width);
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, few_groups(a->width, split), n_tiles, 1, .first = x->gate, .second = x->up, .tiles = tiles,
-                   .x_row = a->bucket_pairs, .x = hx.x, .x_scale = hx.scale, .y = a->mid, .x_stride = hx.stride, .y_stride = a->width,
-                   .x_divisor = a->k, .split = split);
-    const halves hm = halve(d, a->mid, pairs, a->width, a->width, true, room); /* nobody needs the tokens any more */
-    MOX_GPU_LAUNCH(d, experts_down_few, few_groups(a->dim, down_split), n_tiles, 1, .first = x->down, .tiles = tiles,
-                   .y_row = a->bucket_pairs, .x = hm.x, .x_scale = hm.scale, .y = a->rows, .x_stride = hm.stride, .y_stride = a->dim,
-                   .x_divisor = 1, .split = down_split);
+    const int64_t pairs = a->n * a->k, up_jobs = few_jobs(a->dim), down_jobs = few_jobs(a->width);
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, up_jobs * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up,
+                   .ids = ids, .x = a->x, .y = a->mid, .n_pairs = pairs, .x_stride = a->dim, .y_stride = a->width, .x_divisor = a->k,
+                   .most = pairs >= n_places, .n_jobs = up_jobs);
+    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, down_jobs * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
+                   .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1, .n_jobs = down_jobs);
 }
 
 /* ---- many tokens ---- */
@@ -143,7 +153,7 @@ void mox_gpu_tile_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a)
     const int64_t n = a->offsets[1];
     const mox_gpu_mat gate = mox_gpu_mat_of(a->gate), up = mox_gpu_mat_of(a->up);
     const bool is_q4 = mox_gpu_mat_is_q4(&gate) && mox_gpu_mat_is_q4(&up);
-    const halves h = halve(d, a->x, n, gate.cols, a->x_stride, false, a->scratch);
+    const halves h = halve(d, (rows){a->x, n, gate.cols, a->x_stride, a->scratch});
     const mox_gpu_gate_up_tiles p = {.gate = gate, .up = up, .n = n,
                                      .rest = {.x = h.x, .x_scale = h.scale, .y = a->y, .rows = gate.rows, .x_stride = h.stride,
                                               .y_stride = a->y_stride, .x_divisor = 1}};
@@ -162,13 +172,13 @@ bool mox_gpu_tile_experts(mox_dev *d, const mox_moe_ffn_args *a)
     mox_gpu_expert_tile *tiles = a->acts;
     void *room = (uint8_t *)a->acts + tiles_bytes;
     MOX_GPU_LAUNCH(d, moe_tiles, 1, 1, 1, .offsets = a->bucket_offsets, .tiles = tiles, .n_experts = x->n, .n_tiles = n_tiles);
-    const halves hx = halve(d, a->x, a->n, a->dim, a->dim, false, room);
+    const halves hx = halve(d, (rows){a->x, a->n, a->dim, a->dim, room});
     const mox_gpu_experts_tiles up = {.gate = mats, .up = mats + x->n, .tiles = tiles, .x_row = a->bucket_pairs, .x = hx.x,
                                       .x_scale = hx.scale, .y = a->mid, .rows = a->width, .x_stride = hx.stride, .y_stride = a->width,
                                       .x_divisor = a->k};
     mox_gpu_launch(d, x->is_q4 ? MOX_GPU_KERNEL_experts_gate_up_tiles_q4 : MOX_GPU_KERNEL_experts_gate_up_tiles,
                    mox_ceil_div(a->width, MOX_GPU_TILE_ROWS / 2), n_tiles, 1, &up, sizeof up);
-    const halves hm = halve(d, a->mid, pairs, a->width, a->width, false, room); /* nobody needs the tokens any more */
+    const halves hm = halve(d, (rows){a->mid, pairs, a->width, a->width, room}); /* nobody needs the tokens any more */
     const mox_gpu_experts_tiles down = {.gate = mats + 2 * x->n, .tiles = tiles, .y_row = a->bucket_pairs, .x = hm.x,
                                         .x_scale = hm.scale, .y = a->rows, .rows = a->dim, .x_stride = hm.stride, .y_stride = a->dim,
                                         .x_divisor = 1};

@@ -69,27 +69,6 @@
 #define gpu_shuffle(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_SHUFFLE, mox_f32_bits(v), (lane), GPU_SITE))
 #define gpu_shuffle_i32(v, lane) ((int32_t)mox_emu_lanes(MOX_EMU_SHUFFLE, (uint32_t)(v), (lane), GPU_SITE))
 
-/* Number k of row `row` of A, or of column `row` of B, which lanes 4 row ... 4 row + 3 hold. */
-GPU_FN float mox_emu_of_fragment(uint32_t low, uint32_t high, int32_t row, int32_t k)
-{
-    const uint32_t pair = (uint32_t)gpu_shuffle_i32(k < 8 ? low : high, 4 * row + k % 8 / 2);
-    return mox_f16_to_f32((uint16_t)(k % 2 == 0 ? pair & 0xFFFFu : pair >> 16));
-}
-/* By shuffles: each lane asks for the rows and columns that its four numbers need.  A lane brings
- * low or high as asked for by the loop, which is the same in all lanes. */
-GPU_FN void gpu_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
-{
-    const int32_t lane = mox_emu_now->thread % 32, g = lane / 4, t = lane % 4;
-    for (int32_t k = 0; k < 16; k++) {
-        const float upper = mox_emu_of_fragment(a0, a2, g, k), lower = mox_emu_of_fragment(a1, a3, g, k);
-        const float left = mox_emu_of_fragment(b0, b1, 2 * t, k), right = mox_emu_of_fragment(b0, b1, 2 * t + 1, k);
-        c[0] += upper * left;
-        c[1] += upper * right;
-        c[2] += lower * left;
-        c[3] += lower * right;
-    }
-}
-
 #define GPU_INFINITY INFINITY
 #include "dev/gpu/target_math.h"
 GPU_FN float gpu_exp2(float v) { return exp2f(v); }

@@ -67,6 +67,7 @@ GPU_FN gpu_tile_b emu_tile_load_b(const GPU_SHARED(u16) *p, int32_t row, int32_t
 #define gpu_tile_load_b(p, row, col, width, lane) emu_tile_load_b(p, row, col, width, lane, false, GPU_SITE)
 #define gpu_tile_load_b_across(p, row, col, width, lane) emu_tile_load_b(p, row, col, width, lane, true, GPU_SITE)
 
+#define gpu_mma(c, a0, a1, a2, a3, b0, b1) mox_emu_mma_fragments(c, (const uint32_t[6]){a0, a1, a2, a3, b0, b1}, GPU_SITE)
 #define gpu_tile_mma(c, a, b) mox_emu_mma(c, a, b, GPU_SITE)
 
 GPU_FN gpu_tile_a gpu_tile_a_of(gpu_tile_c c)

@@ -1,0 +1,227 @@
+/* tests/unit/test_gpu_few.c -- GPU kernels for some tokens (few.h), on the emulated device.
+ *
+ * They are to be as exact as the kernels for one token, so the references are products in double of the numbers as they
+ * are.  Each kernel is also run with something slightly wrong; among that, with activations that are f16, which is what
+ * the tolerance is there to notice. */
+#include "gpu_mat_kit.h"
+
+/* Sums of f32 in another order, of numbers with 22 bits.  emu was off by 1.3e-7 at most, an H200 by 3.1e-6,
+ * and f16 on emu by 3.6e-5 where it was off least. */
+static const double class_few = 1e-5;
+
+/* ---- dense products ---- */
+
+typedef struct planes {
+    mox_gpu_quad *x; /* on the device */
+    uint64_t *parts;
+} planes;
+
+/* is_f16: without what the second numbers add. */
+static planes split(const float *x, int64_t n, int64_t cols, int64_t stride, bool is_f16)
+{
+    const int64_t n_groups = n * cols / MOX_GPU_FEW_GROUP, n_quads = n_groups * 16;
+    const planes s = {.x = upload(floats(n_quads * 4), n_quads * 16), .parts = upload(floats(n_groups * 2), n_groups * 8)};
+    const mox_gpu_plane_rows p = {.x = upload_f32(x, n * stride), .planes = s.x, .parts = s.parts, .cols = cols, .x_stride = stride};
+    launch(MOX_GPU_KERNEL_plane_rows, over(cols, 2048), n, 1, &p);
+    if (!is_f16) return s;
+    mox_gpu_quad *all = download(s.x, n_quads * 16);
+    for (int64_t i = 0; i < n_quads; i++)
+        if (i % 16 >= 8) memset(&all[i], 0, sizeof all[i]);
+    kit_ok(device_write(s.x, all, n_quads * 16));
+    return s;
+}
+
+/* What is slightly wrong. */
+typedef enum wrong { NOTHING, IS_F16, LATER } wrong;
+
+static bool matmul_right(const both_mat *m, const both_vec *bias, const float *x, float size, int64_t n, int64_t split_by, wrong w)
+{
+    const int64_t rows = m->host.rows, cols = m->host.cols, stride = cols + 4, y_stride = rows + 3, n_y = n * y_stride;
+    const planes s = split(x + (w == LATER), n, cols, stride, w == IS_F16);
+    float *want = floats(n_y);
+    double *mag = doubles(n_y);
+    memset(mag, 0, (size_t)n_y * sizeof *mag);
+    for (int64_t i = 0; i < n * rows; i++) {
+        const int64_t t = i / rows, r = i % rows, at = t * y_stride + r;
+        want[at] = (float)(dot(m, r, x + t * stride, &mag[at]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, r)));
+    }
+    const mox_gpu_matmul_few p = {.w = m->device, .bias = bias->device, .planes = s.x, .parts = s.parts, .y = device_f32(n_y), .n = n,
+                                  .y_stride = y_stride, .split = split_by};
+    launch(MOX_GPU_KERNEL_matmul_few, over(n, MOX_GPU_FEW_TOKENS), over(rows, MOX_GPU_FEW_ROWS * 8 / split_by), 1, &p);
+    return within(download_f32(p.y, n_y), want, mag, n_y, class_few, 1e-7 * (double)size); /* what is between rows stays NaN */
+}
+
+static void test_matmul(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n, rows, cols, split;
+        float size;
+    } shapes[] = {{1, 1, 256, 2, 1}, {5, 131, 2304, 8, 1}, {16, 33, 768, 4, 1e30f}, {37, 40, 512, 1, 1e-30f}};
+    for (int i = 0; i < 4; i++) {
+        kit_end(NULL);
+        const both_mat m = four_mat(shapes[i].rows, shapes[i].cols);
+        const both_vec bias = random_vec(i == 1 ? MOX_DT_BF16 : MOX_DT_NONE, shapes[i].rows, -1, 1);
+        const float *x = activations(shapes[i].n * (shapes[i].cols + 4) + 1, shapes[i].size);
+        for (int w = NOTHING; w <= LATER; w++)
+            if (matmul_right(&m, &bias, x, shapes[i].size, shapes[i].n, shapes[i].split, (wrong)w) != (w == NOTHING))
+                fail_msg("shape %d, wrong %d", i, w);
+    }
+}
+
+/* What is nothing, what is small, and what is not finite. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    enum { COLS = 256 };
+    const both_mat m = four_mat(16, COLS);
+    const both_vec none = random_vec(MOX_DT_NONE, 0, 0, 0);
+    float *x = floats(COLS + 4);
+    memset(x, 0, (COLS + 4) * sizeof *x);
+    assert_true(matmul_right(&m, &none, x, 1, 1, 1, NOTHING));
+    x[100] = KIT_TINY;
+    assert_true(matmul_right(&m, &none, x, 1, 1, 1, NOTHING));
+    for (int i = 0; i < 2; i++) {
+        x[100] = i ? INFINITY : NAN;
+        const planes s = split(x, 1, COLS, COLS + 4, false);
+        const mox_gpu_matmul_few p = {.w = m.device, .planes = s.x, .parts = s.parts, .y = device_f32(16), .n = 1, .y_stride = 16, .split = 1};
+        launch(MOX_GPU_KERNEL_matmul_few, 1, 1, 1, &p);
+        const float *y = download_f32(p.y, 16);
+        for (int r = 0; r < 16; r++) assert_false(isfinite(y[r]) != 0);
+    }
+}
+
+/* Queries, keys and values in one launch: the bytes of three.  And a token has the same bytes alone and among others. */
+static void test_three(void **state)
+{
+    (void)state;
+    enum { COLS = 512, N = 18 };
+    static const int64_t rows[3] = {40, 16, 9};
+    both_mat m[3];
+    both_vec bias[3];
+    float *y[3];
+    const float *x = activations(N * COLS, 1);
+    const planes s = split(x, N, COLS, COLS, false);
+    for (int i = 0; i < 3; i++) {
+        m[i] = four_mat(rows[i], COLS);
+        bias[i] = random_vec(i == 1 ? MOX_DT_F32 : MOX_DT_NONE, rows[i], -1, 1);
+        y[i] = device_f32(N * rows[i]);
+    }
+    const mox_gpu_matmul_few_three p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .bias0 = bias[0].device,
+                                        .bias1 = bias[1].device, .bias2 = bias[2].device, .y0 = y[0], .y1 = y[1], .y2 = y[2],
+                                        .planes = s.x, .parts = s.parts, .n = N, .split = 8};
+    launch(MOX_GPU_KERNEL_matmul_few_three, over(N, MOX_GPU_FEW_TOKENS), 2 + 1 + 1, 1, &p);
+    for (int i = 0; i < 3; i++) {
+        const float *all = download_f32(y[i], N * rows[i]);
+        mox_gpu_matmul_few one = {.w = m[i].device, .bias = bias[i].device, .planes = s.x, .parts = s.parts, .y = device_f32(N * rows[i]),
+                                  .n = N, .y_stride = rows[i], .split = 8};
+        launch(MOX_GPU_KERNEL_matmul_few, over(N, MOX_GPU_FEW_TOKENS), over(rows[i], MOX_GPU_FEW_ROWS), 1, &one);
+        assert_memory_equal(download_f32(one.y, N * rows[i]), all, (size_t)(N * rows[i]) * 4);
+        const planes alone = split(x + 17 * COLS, 1, COLS, COLS, false);
+        one.planes = alone.x;
+        one.parts = alone.parts;
+        one.n = 1;
+        launch(MOX_GPU_KERNEL_matmul_few, 1, over(rows[i], MOX_GPU_FEW_ROWS), 1, &one);
+        assert_memory_equal(download_f32(one.y, rows[i]), all + 17 * rows[i], (size_t)rows[i] * 4);
+    }
+}
+
+/* silu(gate x) * (up x) of row r, and the bounds of its parts as one. */
+static float gated(const both_mat *gate, const both_mat *up, int64_t r, const float *x, double *mag)
+{
+    double gate_mag, up_mag;
+    const double g = dot(gate, r, x, &gate_mag), u = dot(up, r, x, &up_mag);
+    *mag = gate_mag * (fabs(u) + up_mag) + up_mag * fabs(g);
+    return (float)(g / (1 + exp(-g)) * u);
+}
+
+static void test_gate_up(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, COLS = 512, N = 21 };
+    const both_mat gate = four_mat(ROWS, COLS), up = four_mat(ROWS, COLS);
+    const float *x = activations(N * COLS, 0.05f);
+    float *want = floats(N * ROWS);
+    double *mag = doubles(N * ROWS);
+    for (int i = 0; i < N * ROWS; i++) want[i] = gated(&gate, &up, i % ROWS, x + i / ROWS * COLS, &mag[i]);
+    for (int w = NOTHING; w <= IS_F16; w++) {
+        const planes s = split(x, N, COLS, COLS, w == IS_F16);
+        const mox_gpu_gate_up_few p = {.gate = gate.device, .up = up.device, .planes = s.x, .parts = s.parts, .y = device_f32(N * ROWS),
+                                       .n = N, .y_stride = ROWS, .split = 4};
+        launch(MOX_GPU_KERNEL_gate_up_few, over(N, MOX_GPU_FEW_TOKENS), over(ROWS, 16 * 8 / 4), 1, &p);
+        assert_int_equal(within(download_f32(p.y, N * ROWS), want, mag, N * ROWS, class_few, 1e-7), w == NOTHING);
+    }
+}
+
+/* ---- experts ---- */
+
+enum { EXPERTS = 5, SLOTS = 2, TOKENS = 11, PAIRS = TOKENS * SLOTS, DIM = 2304, WIDTH = 256, GATE_JOBS = 8,
+       DOWN_JOBS = 22 };
+
+/* The expert whose rows begin at `e` times those of one. */
+static both_mat expert_of(const both_mat *all, int64_t e)
+{
+    const int64_t rows = all->host.rows / EXPERTS;
+    both_mat m = *all;
+    m.host.rows = rows;
+    m.value += e * rows * m.host.cols;
+    m.mag += e * rows * m.host.cols;
+    return m;
+}
+static mox_gpu_stack stack(const both_mat *all)
+{
+    const int64_t rows = all->host.rows / EXPERTS;
+    mox_gpu_stack s = {.first = all->device, .w_step = rows * all->device.row_bytes, .scale_step = rows * all->device.scale_cols * 2};
+    s.first.rows = rows;
+    return s;
+}
+
+/* Many pairs take 3, some 0 or 1, nobody 2, and some are left out. */
+static int32_t id_of(int i) { return i % 5 == 0 ? 1 : i % 11 == 0 ? 0 : i % 7 == 3 ? -1 : i % 3 == 0 ? 4 : 3; }
+
+static void test_experts(void **state)
+{
+    (void)state;
+    const both_mat gate = four_mat(EXPERTS * WIDTH, DIM), up = four_mat(EXPERTS * WIDTH, DIM), down = four_mat(EXPERTS * DIM, WIDTH);
+    const float *x = activations(TOKENS * DIM, 0.05f);
+    int32_t ids[PAIRS];
+    float *want = floats(PAIRS * WIDTH), *last = floats(PAIRS * DIM); /* NaN where a pair is left out, as on the device */
+    double *mag = doubles(PAIRS * WIDTH), *last_mag = doubles(PAIRS * DIM);
+    for (int i = 0; i < PAIRS; i++) ids[i] = id_of(i);
+    for (int i = 0; i < PAIRS; i++) {
+        const both_mat g = expert_of(&gate, ids[i]), u = expert_of(&up, ids[i]);
+        for (int r = 0; r < WIDTH && ids[i] >= 0; r++) want[i * WIDTH + r] = gated(&g, &u, r, x + i / SLOTS * DIM, &mag[i * WIDTH + r]);
+    }
+    for (int most = 0; most < 2; most++) {
+        mox_gpu_experts_gate_up_few p = {.first = stack(&gate), .second = stack(&up), .ids = upload(ids, sizeof ids),
+                                         .x = upload_f32(x, TOKENS * DIM), .y = device_f32(PAIRS * WIDTH), .n_pairs = PAIRS, .x_stride = DIM,
+                                         .y_stride = WIDTH, .x_divisor = SLOTS, .most = most, .n_jobs = GATE_JOBS};
+        launch(MOX_GPU_KERNEL_experts_gate_up_few, over(WIDTH, 8 * GATE_JOBS), EXPERTS, 1, &p);
+        const float *mid = download_f32(p.y, PAIRS * WIDTH);
+        assert_true(within(mid, want, mag, PAIRS * WIDTH, class_few, 1e-7));
+        for (int i = 0; i < PAIRS; i++) {
+            const both_mat d = expert_of(&down, ids[i]);
+            for (int r = 0; r < DIM && ids[i] >= 0; r++) last[i * DIM + r] = (float)dot(&d, r, mid + i * WIDTH, &last_mag[i * DIM + r]);
+        }
+        mox_gpu_experts_down_few q = {.first = stack(&down), .ids = p.ids, .x = p.y, .y = device_f32(PAIRS * DIM), .n_pairs = PAIRS,
+                                      .x_stride = WIDTH, .y_stride = DIM, .x_divisor = 1, .n_jobs = DOWN_JOBS};
+        launch(MOX_GPU_KERNEL_experts_down_few, over(DIM, 16 * DOWN_JOBS), EXPERTS, 1, &q);
+        assert_true(within(download_f32(q.y, PAIRS * DIM), last, last_mag, PAIRS * DIM, class_few, 1e-7));
+        float *rounded = floats(PAIRS * WIDTH); /* f16 as it would be with a scale per pair */
+        for (int i = 0; i < PAIRS * WIDTH; i++) rounded[i] = mox_f16_to_f32(mox_f32_to_f16(mid[i]));
+        q.x = upload_f32(rounded, PAIRS * WIDTH);
+        launch(MOX_GPU_KERNEL_experts_down_few, over(DIM, 16 * DOWN_JOBS), EXPERTS, 1, &q);
+        assert_false(within(download_f32(q.y, PAIRS * DIM), last, last_mag, PAIRS * DIM, class_few, 1e-7));
+        p.n_pairs--; /* the last pair is forgotten */
+        p.y = device_f32(PAIRS * WIDTH);
+        launch(MOX_GPU_KERNEL_experts_gate_up_few, over(WIDTH, 8 * GATE_JOBS), EXPERTS, 1, &p);
+        assert_false(within(download_f32(p.y, PAIRS * WIDTH), want, mag, PAIRS * WIDTH, class_few, 1e-7));
+    }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
+    const struct CMUnitTest tests[] = {TEST(test_matmul), TEST(test_numbers), TEST(test_three), TEST(test_gate_up), TEST(test_experts)};
+    return cmocka_run_group_tests(tests, kit_open, kit_close);
+}
