@@ -522,26 +522,26 @@ static bool tier_wants(mox_expert_source *source)
     return t->prefetch && mox_foresight_wants(&t->foresight);
 }
 
-/* Copies the guesses, which have slots, from memory of the store, which has them for good. */
+/* Copies the first n guesses, which have slots, from memory of the store, which has them for good. */
 static void copy_guesses(mox_expert_tier *t, int32_t layer, int64_t n)
 {
     mox_expert_source *below = &t->below->source;
-    int64_t n_copied = 0, part = 1;
-    if (n == 0 || below->acquire(below, layer, t->guess, n, NULL) != MOX_OK) n = 0;
-    while (n_copied < n && part > 0 && below->next(below, t->batch, PULL, &part, NULL, NULL) == MOX_OK) {
+    const int64_t first = layer * t->model->n_experts;
+    int64_t n_copied = 0, part = 0;
+    if (n == 0) return;
+    const bool acquired = below->acquire(below, layer, t->guess, n, NULL) == MOX_OK;
+    while (acquired && n_copied < n && below->next(below, t->batch, PULL, &part, NULL, NULL) == MOX_OK) {
         for (int64_t i = 0; i < part; i++) {
-            const int32_t slot = mox_expert_cache_find(&t->cache, layer * t->model->n_experts + t->batch[i].id);
+            const int32_t slot = mox_expert_cache_find(&t->cache, first + t->batch[i].id);
             copy(t, layer, slot_at(t, slot), &t->batch[i]);
             t->coming[slot] = true;
         }
         n_copied += part;
     }
-    if (n > 0) below->release(below);
+    if (acquired) below->release(below);
     t->n_prefetched += n_copied;
-    for (int64_t i = 0; i < n && n_copied < n; i++) { /* a read failed; whoever asks for it will be told */
-        const int64_t key = layer * t->model->n_experts + t->guess[i];
-        if (!t->coming[mox_expert_cache_find(&t->cache, key)]) mox_expert_cache_drop(&t->cache, key);
-    }
+    for (int64_t i = 0; i < n && n_copied < n; i++) /* a read failed; whoever asks for it will be told */
+        if (!t->coming[mox_expert_cache_find(&t->cache, first + t->guess[i])]) mox_expert_cache_drop(&t->cache, first + t->guess[i]);
 }
 
 static void tier_ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n)

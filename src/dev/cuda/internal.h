@@ -12,7 +12,7 @@
 enum {
     MOX_CUDA_STAGES = 4,
     MOX_CUDA_STAGE_BYTES = 8 << 20,
-    MOX_CUDA_WAITS = 16,           /* of launches for copies that are timed at once */
+    MOX_CUDA_WAITS = 64,           /* of launches for copies that are timed at once */
     MOX_CUDA_STEPS = 8,            /* graphs that are kept: two parts of a step each, see launch.c */
     MOX_CUDA_FIRST_LAUNCHES = 24,  /* of the first part */
     MOX_CUDA_STEP_LAUNCHES = 4096, /* of a step that can be kept; a longer one is launched as it comes */
