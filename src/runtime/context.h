@@ -88,6 +88,7 @@ struct mox_context {
     mox_expert_store experts;
     mox_expert_tier tier; /* above the store, when experts come and go on the device */
     mox_context_load load;
+    int64_t device_left; /* of the budget of the device's memory; INT64_MAX where there is none */
     float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */
 
     /* of the running step */
