@@ -156,8 +156,10 @@ typedef struct mox_plan_opts {
 } mox_plan_opts;
 
 /* Memory of a device of its own; all 0 where the host's is used. */
+enum { MOX_PLAN_CONTEXTS = 2 };
 typedef struct mox_plan_device {
     int64_t budget;        /* INT64_MAX: whatever the device has */
+    int64_t shares[MOX_PLAN_CONTEXTS]; /* of it, for each context */
     int64_t least_budget;  /* the smallest that fits */
     int64_t weights_bytes; /* of all weights, or of all but routed experts */
     int64_t experts_bytes; /* of slots for them */

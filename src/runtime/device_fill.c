@@ -93,17 +93,18 @@ int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget)
     return budget <= rest || s->slot_bytes == 0 ? 0 : mox_min_i64((budget - rest) / s->unit * s->unit / s->slot_bytes, s->n_experts);
 }
 
-/* Slots for experts, or -1 when all of them stay. */
-static mox_status choose_slots(const mox_context *c, const mox_context_opts *o, int64_t *n_slots, mox_err *err)
+/* Slots for experts, or -1 when all of them stay; and what they leave of the budget. */
+static mox_status choose_slots(mox_context *c, const mox_context_opts *o, int64_t *n_slots, mox_err *err)
 {
     mox_device_sizes s;
     *n_slots = -1;
+    c->device_left = INT64_MAX;
     if (o->device_bytes == 0) return MOX_OK;
     mox_device_measure(c, o->device, &s);
     const bool must_come = o->expert_bytes > 0 || c->model->dense_only;
-    if (!must_come && mox_device_total(&s, -1) <= o->device_bytes) return MOX_OK;
-    *n_slots = mox_device_slots(&s, o->device_bytes);
-    if (s.n_experts > 0 && *n_slots >= s.least_slots) return MOX_OK;
+    if (must_come || mox_device_total(&s, -1) > o->device_bytes) *n_slots = mox_device_slots(&s, o->device_bytes);
+    c->device_left = o->device_bytes - mox_device_total(&s, *n_slots);
+    if (*n_slots < 0 || (s.n_experts > 0 && *n_slots >= s.least_slots)) return MOX_OK;
     const int64_t least = mox_device_total(&s, s.n_experts > 0 ? s.least_slots : -1);
     return mox_fail(err, MOX_E_FULL, "device %s: a budget of %lld MiB is too small; with this context and batches of %lld tokens it takes %lld MiB",
                     o->device, (long long)(o->device_bytes >> 20), (long long)c->n_batch, (long long)mox_ceil_div(least, 1 << 20));

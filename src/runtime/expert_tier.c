@@ -11,7 +11,7 @@
 
 /* ALIGN: of slots and parts on a device.  KERNEL_ALIGN: what kernels ask for at most.  PULL: experts that are
  * copied before the first of them is computed.  BRING_PART: of the experts that a layer lacks, a third is copied
- * in the time that the host needs for the others, or sooner. */
+ * while the host computes the others; where it was measured, it did so half as fast again as the bus copies (bench/results/gpu.md). */
 enum { ALIGN = 256, KERNEL_ALIGN = 16, PULL = 32, BRING_PART = 3 };
 
 /* ---- an expert in a slot ---- */
@@ -237,7 +237,7 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
     t->memory = memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) t->whole[i] = below->stream && can_be_whole(m, i);
     MOX_TRY(pin(t, opts, err));
-    t->prefetch = t->stays && t->n_pinned > 0 && !opts->no_prefetch;
+    t->prefetch = t->stays && t->n_pinned > 0 && !opts->no_prefetch && !host; /* with a host the bus has work enough */
     return MOX_OK;
 }
 

@@ -12,8 +12,8 @@
  * there are less than three, or copies cannot run beside the processor, one of them is still copied, for later
  * batches.  Which these are depends on what was asked for and not on time, and so do the bytes that come out.
  *
- * Where copies can run beside everything else, experts that the next layer will probably want are copied when those
- * of this one are on their way, as long as that pays (foresight.h), if the host has them.
+ * Without a host, where copies can run beside everything else, experts that the next layer will probably want are
+ * copied when those of this one are on their way, as long as that pays (foresight.h), if the store has them.
  *
  * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store, the host.
  * Threads: that of the step.

@@ -42,7 +42,7 @@ enum {
 typedef struct planner {
     const mox_model *m;
     const mox_plan_opts *o;
-    mox_context_opts contexts[2];
+    mox_context_opts contexts[MOX_PLAN_CONTEXTS];
     int n_contexts;
     int64_t mapped_bytes, dense_bytes, expert_bytes, slot_bytes, fixed_bytes;
     int64_t smallest_batch;
@@ -151,11 +151,28 @@ static mox_status add_slots(const planner *l, mox_plan *p)
     return MOX_OK;
 }
 
+<<<<<<< HEAD
 /* What a context has on its device; experts come and go there, or stay. */
 static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, bool come, bool cpu_experts)
+=======
+/* Shares of the device's budget: what each context must have there, and as much of the rest as the other. */
+static void share_device(const planner *l, mox_plan *p, const mox_context_sizes *s, bool come)
 {
     mox_plan_device *d = &p->device;
-    const int64_t budget = d->budget == INT64_MAX ? INT64_MAX : d->budget / l->n_contexts;
+    int64_t least[MOX_PLAN_CONTEXTS], sum = 0;
+    for (int i = 0; i < l->n_contexts; i++) {
+        least[i] = mox_device_total(&s[i].device, come ? s[i].device.least_slots : -1);
+        sum = plus(sum, least[i]);
+    }
+    const int64_t rest = mox_max_i64(d->budget - sum, 0);
+    for (int i = 0; i < l->n_contexts; i++) d->shares[i] = d->budget == INT64_MAX ? INT64_MAX : plus(least[i], rest / l->n_contexts);
+}
+
+/* What a context has on its device; experts come and go there, or stay. */
+static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, int64_t budget, bool come)
+>>>>>>> suites
+{
+    mox_plan_device *d = &p->device;
     const int64_t n = come ? mox_max_i64(mox_device_slots(s, budget), s->least_slots) : 0;
     d->weights_bytes = plus(d->weights_bytes, come ? s->dense_bytes : s->weight_bytes);
     d->experts_bytes = plus(d->experts_bytes, n * s->slot_bytes);
@@ -177,16 +194,29 @@ static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_ba
     p->other_bytes = l->fixed_bytes;
     p->dense_bytes = p->experts_bytes = p->cache_bytes = p->activation_bytes = p->slot_bytes = p->n_slots = 0;
     p->device = (mox_plan_device){.budget = p->device.budget};
+    mox_context_sizes sizes[MOX_PLAN_CONTEXTS] = {0};
     for (int i = 0; i < l->n_contexts; i++) {
         mox_context_opts o = l->contexts[i];
-        mox_context_sizes s;
+        mox_context_sizes *s = &sizes[i];
         o.n_batch = (int32_t)n_batch;
+<<<<<<< HEAD
         MOX_TRY(mox_context_measure(l->m, &o, &s, l->err));
         p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s.cache_bytes);
         p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s.step_bytes);
         p->other_bytes = plus(p->other_bytes, s.small_bytes);
         if (l->apart) add_device(l, p, &s.device, how.come, o.cpu_experts);
         if (i == 0) p->n_ctx = s.n_ctx;
+=======
+        MOX_TRY(mox_context_measure(l->m, &o, s, l->err));
+        p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s->cache_bytes);
+        p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s->step_bytes);
+        p->other_bytes = plus(p->other_bytes, s->small_bytes);
+    }
+    p->n_ctx = sizes[0].n_ctx;
+    if (l->apart) {
+        share_device(l, p, sizes, how.come);
+        for (int i = 0; i < l->n_contexts; i++) add_device(l, p, &sizes[i].device, p->device.shares[i], how.come);
+>>>>>>> suites
     }
     if (how.experts == MOX_EXPERTS_RESIDENT) {
         p->experts_bytes = l->expert_bytes;

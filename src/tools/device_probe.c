@@ -5,7 +5,9 @@
 #include "runtime/context.h"
 
 enum { COPIES = 8 };
-static const int64_t most_bytes = 256 << 20; /* of each of two buffers: more than any cache of a GPU holds */
+/* Of each of two buffers: more than any cache of a GPU holds; and as few as still say something within a budget, which is
+ * taken by units. */
+static const int64_t most_bytes = 256 << 20, least_bytes = 64 << 20, unit_bytes = 2 << 20;
 
 struct mox_device_probe {
     mox_dev *dev; /* of the context */
@@ -18,10 +20,14 @@ mox_status mox_device_probe_create(mox_device_probe **out, const mox_context *c,
     *out = NULL;
     mox_dev *d = c->sections[0].dev;
     if (!d->apart) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s has no memory of its own to copy", d->name);
+    const int64_t share = c->device_left < INT64_MAX ? c->device_left / 2 / unit_bytes * unit_bytes : most_bytes;
+    if (share < least_bytes)
+        return mox_fail(err, MOX_E_MEMORY, "device %s: its budget leaves %lld MiB, and a probe takes %lld at least", d->name,
+                        (long long)(c->device_left >> 20), (long long)(2 * least_bytes >> 20));
     mox_device_probe *p = mox_alloc_array(1, sizeof *p);
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe");
     p->dev = d;
-    p->bytes = mox_min_i64(most_bytes, mox_device_room(d) / 4);
+    p->bytes = mox_min_i64(mox_min_i64(most_bytes, share), mox_device_room(d) / 4);
     mox_status status = d->memory.alloc(d, p->bytes, &p->from, err);
     if (status == MOX_OK) status = d->memory.alloc(d, p->bytes, &p->to, err);
     if (status != MOX_OK) mox_device_probe_destroy(&p);

@@ -79,6 +79,12 @@ class Memory(Case):
         page = self.good(moxie("plan", *args, "--vram", least)).decode()
         self.assertIn("%d of %d experts" % (d["n_slots"], o["n_experts"]), page)
         self.assertEqual(self.plan(*args, "--vram", "1G")["device"]["n_slots"], 0)
+        against = ["eval", "-p", "one two three", "--against", "exact", "-m", model, "--device", "emu", "-c", "1024", "--ram", "1G"]
+        r = moxie(*against, "--vram", "1M")  # of two contexts one has a larger cache, and so a larger share
+        self.says(r, 4, "--vram 1M")
+        both = re.search(rb"at least --vram (\S+)", r.stderr).group(1).decode()
+        self.good(moxie(*against, "--vram", both))
+        self.says(moxie(*against, "--vram", "%dM" % (int(both[:-1]) - 1)), 4, "at least --vram " + both)
         ids, all_, some = self.path("ids", b"1 2"), self.path("all"), self.path("some")
         self.good(moxie("logits", *args, "--tokens", ids, "--out", all_))
         r = moxie("logits", *args, "--vram", least, "--tokens", ids, "--out", some)

@@ -154,6 +154,7 @@ static void check_counts(mox_context *c)
     mox_context_get_expert_stats(c, &s);
     assert_int_equal(s.device_hits + s.device_misses + s.device_cold, asked);
     assert_int_equal(s.hits + s.misses, s.device_cold + s.device_misses);
+    assert_int_equal(s.device_prefetched, 0);
     assert_true(s.device_cold > 0 && s.device_misses <= s.device_cold / 2); /* a third of what is missing at most */
     if (s.n_slots < m->report.n_layers_moe * m->n_experts) assert_int_equal(s.device_misses, 0);
     const int64_t most = s.device_misses + N_STEPS * m->report.n_layers_moe;

@@ -44,7 +44,7 @@ static int begin(void **state)
 {
     (void)state;
     at.n_blocks = 0;
-    const mox_dev_sizes sizes = {.n_rows = 128, .n_spans = 4, .n_pages = 64};
+    const mox_dev_sizes sizes = {.n_rows = 128, .n_spans = 4, .n_pages = 64, .n_pairs = 128, .n_experts = 8};
     must(OPEN(&at.plain, false, &at.err));
     must(OPEN(&at.halves, true, &at.err));
     must(at.plain->apart->reserve(at.plain, &sizes, &at.err));
@@ -297,6 +297,142 @@ static void test_experts(void **state)
     same_bytes(experts, (problem){.bits = 8, .n = 10, .dim = 256});
 }
 
+/* ---- experts that come ---- */
+
+enum { GUESTS = 5, PLACES = 7, CHOSEN = 2, WIDE = 256 };
+enum { STEP = 3 * (WIDE * WIDE / 2 + 2 * WIDE * WIDE / 64 * 2) }; /* codes, scales and biases of three matrices */
+
+/* A source whose experts lie in places of one block, in an order of their own, and come by twos, the last first. */
+typedef struct visitors {
+    mox_expert_source source;
+    mox_expert at[GUESTS];
+    int32_t wanted[GUESTS];
+    int64_t n_wanted, n_given;
+    int n_acquired, n_released;
+} visitors;
+
+static mox_status visitors_acquire(mox_expert_source *s, int32_t layer, const int32_t *ids, int64_t n, mox_err *err)
+{
+    (void)layer, (void)err;
+    visitors *v = (visitors *)s;
+    assert_true(n <= GUESTS);
+    memcpy(v->wanted, ids, (size_t)n * sizeof *ids);
+    v->n_wanted = n;
+    v->n_given = 0;
+    v->n_acquired++;
+    return MOX_OK;
+}
+static int64_t give(visitors *v, mox_expert *out, int64_t most)
+{
+    int64_t n = 0;
+    for (; n < most && v->n_given < v->n_wanted; n++) out[n] = v->at[v->wanted[v->n_wanted - ++v->n_given]];
+    return n;
+}
+static mox_status visitors_next(mox_expert_source *s, mox_expert *out, int64_t max, int64_t *n, const mox_cancel *cancel, mox_err *err)
+{
+    (void)cancel, (void)err;
+    *n = give((visitors *)s, out, mox_min_i64(max, 2));
+    return MOX_OK;
+}
+static mox_status visitors_all(mox_expert_source *s, mox_expert *out, int64_t *n, const mox_cancel *cancel, mox_err *err)
+{
+    (void)cancel, (void)err;
+    *n = give((visitors *)s, out, GUESTS);
+    return MOX_OK;
+}
+static void visitors_release(mox_expert_source *s) { ((visitors *)s)->n_released++; }
+
+/* The matrix at an address, where its bytes may be copied to; returns what lies behind it. */
+static uint8_t *settle(uint8_t *to, const mox_mat *like, bool copy, mox_mat *out)
+{
+    const int64_t bytes[3] = {like->rows * mox_mat_row_bytes(&like->layout, like->cols),
+                              like->rows * mox_mat_scale_row_bytes(&like->layout, like->cols),
+                              like->rows * mox_mat_scale_row_bytes(&like->layout, like->cols)};
+    const uint8_t *from[3] = {like->w, like->scales, like->biases}, *there[3];
+    for (int i = 0; i < 3; i++) {
+        if (copy) at.now->memory.copy(at.now, to, from[i], bytes[i]);
+        there[i] = to;
+        to += mox_ceil_div(bytes[i], 256) * 256;
+    }
+    *out = *like;
+    out->w = there[0], out->scales = there[1], out->biases = there[2];
+    return to;
+}
+static int64_t settle_expert(uint8_t *to, const mox_expert *like, bool copy, mox_expert *out)
+{
+    out->id = like->id;
+    uint8_t *end_of = settle(to, &like->gate, copy, &out->gate);
+    end_of = settle(end_of, &like->up, copy, &out->up);
+    return settle(end_of, &like->down, copy, &out->down) - to;
+}
+
+/* What moe_finish gives with the experts of a layer. */
+static void finish(mox_moe_finish_args *a, int32_t layer, mox_expert_source *source, uint8_t *out, int64_t bytes)
+{
+    a->ffn.layer = layer;
+    a->ffn.source = source;
+    must(at.now->ops.moe_acquire(at.now, &a->ffn, &at.err));
+    must(at.now->ops.moe_finish(at.now, a, &at.err));
+    must(at.now->memory.download(at.now, out, a->combine.out, bytes, &at.err));
+}
+
+/* The same bytes as of experts that stay; wrong: two of them have changed places. */
+static void come_case(mox_dev *d, int64_t n, bool wrong)
+{
+    static const int order[GUESTS] = {4, 0, 6, 2, 5};
+    mox_rng rng;
+    mox_expert all[GUESTS], come[GUESTS];
+    visitors v = {.source = {.acquire = visitors_acquire, .next = visitors_next, .release = visitors_release, .all = visitors_all}};
+    at.now = d;
+    mox_rng_init(&rng, 7);
+    for (int32_t e = 0; e < GUESTS; e++)
+        all[e] = (mox_expert){.id = e, .gate = affine(&rng, 4, WIDE, WIDE), .up = affine(&rng, 4, WIDE, WIDE), .down = affine(&rng, 4, WIDE, WIDE)};
+    const int64_t pairs = n * CHOSEN, bytes = n * WIDE * 4;
+    uint8_t *places = room(PLACES * STEP);
+    for (int32_t e = 0; e < GUESTS; e++) {
+        assert_int_equal(settle_expert(places, &all[e], false, &come[e]), STEP);
+        (void)settle_expert(places + order[e] * STEP, &all[e], true, &v.at[e]);
+    }
+    if (wrong) {
+        v.at[0] = v.at[1];
+        v.at[0].id = 0;
+    }
+    const int32_t layer = ((mox_dev_gpu *)d)->n_layers;
+    must(d->apart->place_experts(d, layer, all, GUESTS, NULL, 0, &at.err));
+    must(d->apart->place_experts(d, layer + 1, all, GUESTS, come, STEP, &at.err));
+    int32_t ids[128];
+    assert_true(pairs <= 128);
+    for (int64_t i = 0; i < pairs; i++) ids[i] = (int32_t)((i + i / CHOSEN) % GUESTS);
+    mox_moe_finish_args a = {
+        .ffn = {.x = numbers(&rng, n * WIDE), .ids = bring(ids, pairs * 4), .rows = room(pairs * WIDE * 4), .n = n, .k = CHOSEN,
+                .n_experts = GUESTS, .dim = WIDE, .width = WIDE, .bucket_offsets = room((GUESTS + 1) * 8), .bucket_pairs = room(pairs * 4),
+                .batch_pairs = room(pairs * 4), .mid = room(pairs * WIDE * 4), .acts = room(mox_matmul_scratch(pairs, WIDE))},
+        .combine = {.h = numbers(&rng, n * WIDE), .w = numbers(&rng, pairs), .out = room(bytes), .n = n, .k = CHOSEN, .dim = WIDE}};
+    a.combine.experts = a.ffn.rows;
+    uint8_t *want = malloc((size_t)bytes), *got = malloc((size_t)bytes);
+    assert_true(want && got);
+    finish(&a, layer, NULL, want, bytes);
+    d->memory.zero(d, a.combine.out, bytes);
+    finish(&a, layer + 1, &v.source, got, bytes);
+    assert_int_equal(memcmp(got, want, (size_t)bytes) == 0, !wrong);
+    assert_int_equal(v.n_acquired, 1);
+    assert_int_equal(v.n_released, 1);
+    free(want);
+    free(got);
+}
+
+/* Few tokens, whose experts are there all at once; some, by places; many, by a table. */
+static void test_experts_that_come(void **state)
+{
+    (void)state;
+    come_case(at.halves, 3, false);
+    come_case(at.halves, 3, true);
+    come_case(at.halves, 7, false);
+    come_case(at.halves, 7, true);
+    come_case(at.halves, MOX_GPU_MANY + 1, false);
+    come_case(at.plain, 5, false);
+}
+
 /* ---- attention ---- */
 
 /* A span of p->n rows, one of a single row over many keys, and one of three. */
@@ -476,6 +612,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_matmul, begin, end),
         cmocka_unit_test_setup_teardown(test_gate_up, begin, end),
         cmocka_unit_test_setup_teardown(test_experts, begin, end),
+        cmocka_unit_test_setup_teardown(test_experts_that_come, begin, end),
         cmocka_unit_test_setup_teardown(test_attention, begin, end),
         cmocka_unit_test_setup_teardown(test_together, begin, end),
     };

@@ -206,46 +206,36 @@ static void take_rounds(mox_context *c, int n, float *out)
     for (int i = 0; i < n; i++) mox_seq_destroy(&seqs[i]);
 }
 
-/* Few tokens are computed when all their experts are there, some by places, more by a table (slots_experts.c): the same
- * bytes as with all experts on the device, while they come and go. */
+/* The same bytes as with all experts on the device, while they come and go. */
 static void sequences_together(void **state)
 {
     (void)state;
-    static const int at_once[] = {2, SEQS};
-    const int which[] = {0, n_dirs - 1};
-    for (int w = 0; w < 2; w++) {
-        mox_model *mapped = open_model(dirs[which[w]], false), *m = open_model(dirs[which[w]], true);
-        const mox_device_sizes s = sizes_of(m);
-        const size_t bytes = (size_t)(ROUNDS * SEQS * m->dims.n_vocab) * sizeof(float);
-        float *want = malloc(bytes), *got = malloc(bytes);
-        assert_true(want && got);
-        for (int i = 0; i < 2; i++) {
-            mox_context_opts o = base_opts();
-            mox_context *c;
-            mox_err err;
-            mox_expert_stats stats;
-            o.n_seqs = SEQS;
-            memset(want, 0, bytes);
-            memset(got, 1, bytes);
-            ok(mox_context_create(&c, mapped, &o, &err), &err);
-            take_rounds(c, at_once[i], want);
-            mox_context_destroy(&c);
-            mox_context_sizes with;
-            ok(mox_context_measure(m, &o, &with, &err), &err);
-            o.device_bytes = mox_device_total(&with.device, mox_max_i64(s.n_experts / 4, with.device.least_slots));
-            o.expert_bytes = s.n_experts / 2 * mox_model_expert_slot_bytes(m);
-            ok(mox_context_create(&c, m, &o, &err), &err);
-            take_rounds(c, at_once[i], got);
-            mox_context_get_expert_stats(c, &stats);
-            assert_true(stats.device_misses > stats.n_device_slots); /* some had to go */
-            mox_context_destroy(&c);
-            assert_memory_equal(got, want, (size_t)(ROUNDS * at_once[i] * m->dims.n_vocab) * sizeof(float));
-        }
-        free(want);
-        free(got);
-        mox_model_close(&m);
-        mox_model_close(&mapped);
-    }
+    mox_model *mapped = open_model(dirs[0], false), *m = open_model(dirs[0], true);
+    const size_t bytes = (size_t)(ROUNDS * SEQS * m->dims.n_vocab) * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
+    mox_context_opts o = base_opts();
+    mox_context_sizes s;
+    mox_context *c;
+    mox_err err;
+    mox_expert_stats stats;
+    assert_true(want && got);
+    o.n_seqs = SEQS;
+    ok(mox_context_create(&c, mapped, &o, &err), &err);
+    take_rounds(c, SEQS, want);
+    mox_context_destroy(&c);
+    ok(mox_context_measure(m, &o, &s, &err), &err);
+    o.device_bytes = mox_device_total(&s.device, mox_max_i64(s.device.n_experts / 4, s.device.least_slots));
+    o.expert_bytes = s.device.n_experts / 2 * mox_model_expert_slot_bytes(m);
+    ok(mox_context_create(&c, m, &o, &err), &err);
+    take_rounds(c, SEQS, got);
+    mox_context_get_expert_stats(c, &stats);
+    assert_true(stats.device_misses > stats.n_device_slots); /* some had to go */
+    mox_context_destroy(&c);
+    assert_memory_equal(got, want, bytes);
+    free(want);
+    free(got);
+    mox_model_close(&m);
+    mox_model_close(&mapped);
 }
 
 /* All experts stay when they fit, and nothing is asked of anybody. */

@@ -231,8 +231,8 @@ static int open_run(bench *b, int threads, bool first)
     b->reads = (mox_disk_speed){.n_at_once = opts.n_readers, .uring = opts.uring, .piece_bytes = opts.read_bytes};
     if (opts.expert_bytes > 0 && mox_disk_probe_create(&b->disk, b->s.model, disk_bytes, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
-    if (!mox_cli_on_cpu(b->o) && mox_device_probe_create(&b->copies, b->s.context, &err) != MOX_OK)
-        return mox_cli_fail_opening(&err);
+    const mox_status probed = mox_cli_on_cpu(b->o) ? MOX_OK : mox_device_probe_create(&b->copies, b->s.context, &err);
+    if (probed != MOX_OK && (probed != MOX_E_MEMORY || opts.device_bytes == 0)) return mox_cli_fail_opening(&err); /* a budget is kept */
     b->setup.context = b->s.context;
     mox_context_get_load(b->s.context, &b->setup.load);
     mox_context_get_kernels(b->s.context, &b->setup.kernels);

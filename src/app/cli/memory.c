@@ -119,10 +119,10 @@ static int load_dense(mox_cli_session *s, const mox_cli_options *o)
     return status == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
-static void complete(mox_context_opts *c, int n_contexts, const mox_plan *p, const mox_disk_speed *reads)
+static void complete(mox_context_opts *c, int64_t share, const mox_plan *p, const mox_disk_speed *reads)
 {
     if (!c) return;
-    c->device_bytes = p->device.budget < INT64_MAX ? p->device.budget / n_contexts : 0;
+    c->device_bytes = share < INT64_MAX ? share : 0; /* and 0 where there is no such device */
     c->n_batch = (int32_t)p->n_batch;
     c->expert_bytes = p->n_slots * p->slot_bytes;
     c->n_readers = reads->n_at_once;
@@ -158,9 +158,8 @@ int mox_cli_memory_follow(mox_cli_session *s, const mox_cli_options *o, const mo
     if (!p->fits) return mox_cli_memory_refuse(p, o);
     say_changes(p, o);
     const mox_disk_speed reads = choose_reads(s, o, p);
-    const int n_contexts = second ? 2 : 1;
-    complete(first, n_contexts, p, &reads);
-    complete(second, n_contexts, p, &reads);
+    complete(first, p->device.shares[0], p, &reads);
+    complete(second, p->device.shares[1], p, &reads);
     return p->experts == MOX_EXPERTS_STREAM ? load_dense(s, o) : EXIT_OK;
 }
 

@@ -79,7 +79,6 @@ static mox_status finish_hot(mox_dev *d, const mox_moe_finish_args *a, int64_t k
     float *w = (float *)(void *)a->ffn.batch_tokens; /* scratch that no kernel of a GPU uses */
     hot.ffn.k = hot.combine.k = k;
     hot.combine.w = w;
-    hot.ffn.guess = NULL; /* it has been fetched */
     if (k > 0) {
         d->memory.upload(d, w, g->cold.hot_w, a->ffn.n * k * (int64_t)sizeof *w);
         return d->ops.moe_finish(d, &hot, err);
@@ -96,7 +95,6 @@ mox_status mox_gpu_cold_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err
     assert(g->divided);
     g->divided = false;
     MOX_TRY(finish_hot(d, a, part_pairs(g, f), err));
-    mox_gpu_come_ahead(d, f);
     MOX_TRY(f->source->compute(f->source,
                                &(mox_cold_args){.layer = f->layer, .ids = g->cold.ids, .x = g->cold.x, .w = g->cold.w, .sum = g->cold.sum,
                                                 .n = f->n, .k = f->k, .cancel = f->cancel},

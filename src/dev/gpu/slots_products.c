@@ -262,8 +262,8 @@ static mox_status slot_moe_finish(mox_dev *d, const mox_moe_finish_args *a, mox_
 {
     const mox_dev_gpu *g = (const mox_dev_gpu *)d;
     if (!g->layers[a->ffn.layer].come) return finish(d, a, err);
-    MOX_TRY(mox_gpu_come_guess(d, &a->ffn, err));
     if (g->divided) return mox_gpu_cold_finish(d, a, err);
+    MOX_TRY(mox_gpu_come_guess(d, &a->ffn, err));
     MOX_TRY(finish(d, a, err));
     mox_gpu_come_ahead(d, &a->ffn);
     return MOX_OK;

@@ -8,9 +8,12 @@
  *   gpus=N          how many there are (1)            arch=75     compute capability of them (90)
  *   memory=MIB      of each (4096)                    alloc=N     the N-th allocation finds no room
  *   launch=N        the N-th launch fails             sync=N      from the N-th wait on the GPU is lost
+ *   graph=N         from the N-th graph on there is no memory to make one of
+ *   most=MIB        says at the end when a GPU had more at once
  *
  * When the process ends it says on standard error what was not given back. */
 #include <cuda.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,7 +32,7 @@ typedef struct block {
 
 static block blocks[MOST_BLOCKS];
 static int n_blocks;
-static size_t used[MOST_GPUS];
+static size_t used[MOST_GPUS], most_used;
 /* Weights are uploaded by several threads, each with a stack of contexts of its own; all else comes from one. */
 static _Atomic long n_things; /* contexts, streams, events, modules, graphs, pinned memory */
 static _Atomic long n_launches, n_syncs;
@@ -66,6 +69,8 @@ __attribute__((destructor)) static void say_left(void)
 {
     if (n_things != 0 || n_blocks != 0 || depth != 0)
         fprintf(stderr, "fake_cuda: %ld things, %d blocks, %d contexts are left\n", n_things, n_blocks, depth);
+    if (most_used >> 20 > (size_t)setting("most", LONG_MAX))
+        fprintf(stderr, "fake_cuda: %zu MiB were used at once\n", most_used >> 20);
 }
 
 /* ---- the driver and its GPUs ---- */
@@ -158,6 +163,7 @@ OUT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
     if (posix_memalign(&memory, 512, bytes) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     blocks[n_blocks++] = (block){memory, bytes, current()};
     used[current()] += bytes;
+    if (used[current()] > most_used) most_used = used[current()];
     *p = (CUdeviceptr)(uintptr_t)memory;
     return CUDA_SUCCESS;
 }
@@ -324,6 +330,9 @@ OUT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 OUT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
     (void)graph, (void)flags;
+    static long n_graphs;
+    const long at = setting("graph", 0);
+    if (++n_graphs >= at && at > 0) return CUDA_ERROR_OUT_OF_MEMORY;
     *exec = handle(current());
     return CUDA_SUCCESS;
 }
