@@ -89,13 +89,9 @@ struct mox_context {
     mox_expert_host host; /* computes what the device lacks; zeroed: there is none */
     mox_expert_tier tier; /* above the store, when experts come and go on the device */
     mox_context_load load;
-<<<<<<< HEAD
+    int64_t device_left; /* of the budget of the device's memory; INT64_MAX where there is none */
     float *fetched;        /* [head_rows, V], logits of a device; NULL: the host sees them where they are */
     bool logits_pinned;    /* last_logits, by the device that makes them */
-=======
-    int64_t device_left; /* of the budget of the device's memory; INT64_MAX where there is none */
-    float *fetched;        /* [HEAD_ROWS, V], logits of a device; NULL: the host sees them where they are */
->>>>>>> suites
 
     /* of the running step */
     bool stepping;

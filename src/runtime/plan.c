@@ -151,10 +151,6 @@ static mox_status add_slots(const planner *l, mox_plan *p)
     return MOX_OK;
 }
 
-<<<<<<< HEAD
-/* What a context has on its device; experts come and go there, or stay. */
-static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, bool come, bool cpu_experts)
-=======
 /* Shares of the device's budget: what each context must have there, and as much of the rest as the other. */
 static void share_device(const planner *l, mox_plan *p, const mox_context_sizes *s, bool come)
 {
@@ -169,8 +165,7 @@ static void share_device(const planner *l, mox_plan *p, const mox_context_sizes 
 }
 
 /* What a context has on its device; experts come and go there, or stay. */
-static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, int64_t budget, bool come)
->>>>>>> suites
+static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, int64_t budget, bool come, bool cpu_experts)
 {
     mox_plan_device *d = &p->device;
     const int64_t n = come ? mox_max_i64(mox_device_slots(s, budget), s->least_slots) : 0;
@@ -199,14 +194,6 @@ static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_ba
         mox_context_opts o = l->contexts[i];
         mox_context_sizes *s = &sizes[i];
         o.n_batch = (int32_t)n_batch;
-<<<<<<< HEAD
-        MOX_TRY(mox_context_measure(l->m, &o, &s, l->err));
-        p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s.cache_bytes);
-        p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s.step_bytes);
-        p->other_bytes = plus(p->other_bytes, s.small_bytes);
-        if (l->apart) add_device(l, p, &s.device, how.come, o.cpu_experts);
-        if (i == 0) p->n_ctx = s.n_ctx;
-=======
         MOX_TRY(mox_context_measure(l->m, &o, s, l->err));
         p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s->cache_bytes);
         p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s->step_bytes);
@@ -215,8 +202,7 @@ static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_ba
     p->n_ctx = sizes[0].n_ctx;
     if (l->apart) {
         share_device(l, p, sizes, how.come);
-        for (int i = 0; i < l->n_contexts; i++) add_device(l, p, &sizes[i].device, p->device.shares[i], how.come);
->>>>>>> suites
+        for (int i = 0; i < l->n_contexts; i++) add_device(l, p, &sizes[i].device, p->device.shares[i], how.come, l->contexts[i].cpu_experts);
     }
     if (how.experts == MOX_EXPERTS_RESIDENT) {
         p->experts_bytes = l->expert_bytes;

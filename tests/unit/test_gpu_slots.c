@@ -523,7 +523,7 @@ static float *products(const problem *p, int64_t *n)
 }
 
 /* Experts with a shared one, whose mode is p->window. */
-static float *finish(const problem *p, int64_t *n)
+static float *finish_with(const problem *p, int64_t *n)
 {
     enum { EXPERTS = 3, K = 2, DIM = 512, WIDTH = 256 };
     static int32_t next[2];

@@ -68,6 +68,7 @@ typedef struct mox_cuda {
     double waited_s; /* in waits that are not among them any more */
 
     bool recording;
+    bool no_graphs; /* there was no memory for one */
     mox_cuda_step now;                   /* what is being recorded */
     mox_cuda_step kept[MOX_CUDA_STEPS];
     uint64_t plain_steps[MOX_CUDA_STEPS]; /* fingerprints of steps that came once */

@@ -52,12 +52,17 @@ mox_status mox_cuda_launch_init(mox_cuda *c, mox_err *err)
     return MOX_OK;
 }
 
-static void forget_graph(mox_cuda *c, mox_cuda_step *s)
+static void drop_graph(mox_cuda *c, mox_cuda_step *s)
 {
     if (s->exec) (void)MOX_CUDA(&c->driver, cuGraphExecDestroy)(s->exec);
     if (s->graph) (void)MOX_CUDA(&c->driver, cuGraphDestroy)(s->graph);
     s->exec = NULL;
     s->graph = NULL;
+}
+
+static void forget_graph(mox_cuda *c, mox_cuda_step *s)
+{
+    drop_graph(c, s);
     s->n = 0;
     s->params_used = 0;
 }
@@ -175,7 +180,7 @@ static CUDA_KERNEL_NODE_PARAMS_v2 node_of(const mox_cuda *c, const mox_cuda_step
                                         .blockDimZ = 1, .kernelParams = argument};
 }
 
-static bool add_node(mox_cuda *c, mox_cuda_step *s, int i)
+static CUresult add_node(const mox_cuda *c, mox_cuda_step *s, int i)
 {
     void *argument;
     const CUDA_KERNEL_NODE_PARAMS_v2 k = node_of(c, s, i, &argument);
@@ -184,11 +189,12 @@ static bool add_node(mox_cuda *c, mox_cuda_step *s, int i)
                                                  .blockDimX = k.blockDimX, .blockDimY = 1, .blockDimZ = 1, .kernelParams = &argument};
     const CUgraphEdgeData edge = {.from_port = c->overlaps ? CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC : CU_GRAPH_KERNEL_NODE_PORT_DEFAULT,
                                   .type = c->overlaps ? CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC : CU_GRAPH_DEPENDENCY_TYPE_DEFAULT};
-    return mox_cuda_did(c, MOX_CUDA(&c->driver, cuGraphAddNode)(&s->nodes[i], s->graph, i > 0 ? &s->nodes[i - 1] : NULL,
-                                                                i > 0 ? &edge : NULL, i > 0 ? 1 : 0, &params), "adding to a graph");
+    return MOX_CUDA(&c->driver, cuGraphAddNode)(&s->nodes[i], s->graph, i > 0 ? &s->nodes[i - 1] : NULL, i > 0 ? &edge : NULL,
+                                                i > 0 ? 1 : 0, &params);
 }
 
-/* Makes the recorded step a kept one, in place of the one that was not used for longest. */
+/* Makes the recorded step a kept one, in place of the one that was not used for longest.  Without memory for a graph the step
+ * stays as it is, no other is tried again, and NULL is returned. */
 static mox_cuda_step *keep(mox_cuda *c)
 {
     mox_cuda_step *oldest = &c->kept[0];
@@ -196,12 +202,18 @@ static mox_cuda_step *keep(mox_cuda *c)
         if (c->kept[i].last_used < oldest->last_used) oldest = &c->kept[i];
     /* An instance that still runs is destroyed when it has ended: the driver sees to that. */
     forget_graph(c, oldest);
+    CUresult r = MOX_CUDA(&c->driver, cuGraphCreate)(&c->now.graph, 0);
+    for (int i = 0; i < c->now.n && r == CUDA_SUCCESS; i++) r = add_node(c, &c->now, i);
+    if (r == CUDA_SUCCESS) r = MOX_CUDA(&c->driver, cuGraphInstantiate)(&c->now.exec, c->now.graph, 0);
+    if (r == CUDA_ERROR_OUT_OF_MEMORY) {
+        drop_graph(c, &c->now);
+        c->no_graphs = true;
+        return NULL;
+    }
+    (void)mox_cuda_did(c, r, "making a graph");
     const mox_cuda_step empty = *oldest;
     *oldest = c->now;
     c->now = empty;
-    bool fine = mox_cuda_did(c, MOX_CUDA(&c->driver, cuGraphCreate)(&oldest->graph, 0), "making a graph");
-    for (int i = 0; i < oldest->n && fine; i++) fine = add_node(c, oldest, i);
-    if (fine) (void)mox_cuda_did(c, MOX_CUDA(&c->driver, cuGraphInstantiate)(&oldest->exec, oldest->graph, 0), "making a graph");
     return oldest;
 }
 
@@ -258,7 +270,7 @@ static void end_part(mox_cuda *c)
     mox_cuda_enter(c);
     mox_cuda_step *s = find_kept(c);
     if (s) update(c, s);
-    else if (came_before(c)) s = keep(c);
+    else if (!c->no_graphs && came_before(c)) s = keep(c);
     if (s && mox_cuda_fine(c)) {
         c->recording = false;
         s->last_used = ++c->n_steps;
