@@ -599,9 +599,9 @@ static void test_together(void **state)
     (void)state;
     near_but_other(products, (problem){.n = 2, .dim = 4, .exact = true});
     near_but_other(products, (problem){.n = 1, .dim = 2, .exact = true});
-    near_but_other(finish, (problem){.n = 3, .window = MOX_SHARED_GATED, .exact = true});
-    near_but_other(finish, (problem){.n = 1, .window = MOX_SHARED_UNSCALED, .exact = true});
-    near_but_other(finish, (problem){.n = 1, .window = MOX_SHARED_NONE, .exact = true});
+    near_but_other(finish_with, (problem){.n = 3, .window = MOX_SHARED_GATED, .exact = true});
+    near_but_other(finish_with, (problem){.n = 1, .window = MOX_SHARED_UNSCALED, .exact = true});
+    near_but_other(finish_with, (problem){.n = 1, .window = MOX_SHARED_NONE, .exact = true});
     near_but_other(latent, (problem){.deep = 300, .exact = true});
     near_but_other(latent, (problem){.deep = 100, .exact = true});
 }
