@@ -128,8 +128,8 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
     mox_gpu_project4 p = {.w0 = w[0], .w1 = w[1], .w2 = w[2], .w3 = w[3], .bias0 = bias[0], .bias1 = bias[1], .bias2 = bias[2],
                           .bias3 = bias[3], .y0 = y[0], .y1 = y[1], .y2 = y[2], .y3 = y[3], .x = first->x, .x_stride = first->x_stride};
     p.norm = take_norm(d, &p.x, &p.x_stride, first->n, w[0].cols);
-    mox_gpu_launch(d, groups < MANY_GROUPS ? MOX_GPU_KERNEL_project4_long : MOX_GPU_KERNEL_project4, groups + (p.norm.out ? 1 : 0), first->n, 1,
-                   &p, sizeof p);
+    const bool is_long = w[0].cols >= LONG_COLS && groups < MANY_GROUPS;
+    mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_project4_long : MOX_GPU_KERNEL_project4, groups + (p.norm.out ? 1 : 0), first->n, 1, &p, sizeof p);
     return MOX_OK;
 }
 
