@@ -35,11 +35,16 @@ GPU_FN float above(float v, float max)
     return gpu_exp(v - max);
 }
 
-/* The part of x's rank that a thread counts; parts begin in different banks of shared memory. */
-GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t part)
+/* How many come before value number x, of every ROUTER_SHAREth from `first` on: threads of a wave take the same turns. */
+GPU_FN int32_t rank_part(const GPU_SHARED(f32) *values, int32_t n, int32_t x, int32_t first)
 {
-    const int32_t each = ((n + ROUTER_SHARE - 1) / ROUTER_SHARE) | 1, first = part * each, last = first + each;
-    return before_in(values, first < n ? first : n, last < n ? last : n, x);
+    const float v = gpu_load(values, x);
+    int32_t before = 0;
+    for (int32_t other = first; other < n; other += ROUTER_SHARE) {
+        const float value = gpu_load(values, other);
+        before += value > v || (value == v && other < x) ? 1 : 0;
+    }
+    return before;
 }
 
 GPU_KERNEL(router_topk, ROUTER_THREADS)

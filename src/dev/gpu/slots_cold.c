@@ -84,6 +84,7 @@ static mox_status finish_hot(mox_dev *d, const mox_moe_finish_args *a, int64_t k
         return d->ops.moe_finish(d, &hot, err);
     }
     a->ffn.source->release(a->ffn.source);
+    MOX_TRY(mox_dev_moe_shared(d, a, err));
     return d->ops.moe_combine(d, &hot.combine, err);
 }
 
@@ -94,11 +95,6 @@ mox_status mox_gpu_cold_finish(mox_dev *d, const mox_moe_finish_args *a, mox_err
     const int64_t n = f->n * f->dim;
     assert(g->divided);
     g->divided = false;
-    const mox_status status = mox_dev_moe_shared(d, a, err);
-    if (status != MOX_OK) {
-        f->source->release(f->source);
-        return status;
-    }
     MOX_TRY(finish_hot(d, a, part_pairs(g, f), err));
     MOX_TRY(f->source->compute(f->source,
                                &(mox_cold_args){.layer = f->layer, .ids = g->cold.ids, .x = g->cold.x, .w = g->cold.w, .sum = g->cold.sum,
