@@ -274,25 +274,24 @@ static mox_gpu_stack stack(const both_mat *all)
     return s;
 }
 
-static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, int64_t mode, bool swap)
+static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *down, const float *x, bool swap)
 {
     static const int32_t ids[FOUR_N * FOUR_K] = {4, 0, 2, 1, 4, 3}, others[FOUR_N * FOUR_K] = {4, 0, 2, 1, 3, 4};
     const int64_t n = FOUR_N * FOUR_DIM;
-    const float *w = randoms(FOUR_N * FOUR_K, 1), *h = randoms(n, 1), *shared = randoms(n, 1), *open = randoms(FOUR_N, 2);
-    const mox_gpu_moe4_gate_up g = {.gate = stack(gate), .up = stack(up), .ids = upload(ids, sizeof ids), .x = upload_f32(x, n),
-                                     .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K,
-                                    .x_stride = FOUR_DIM};
-    const mox_gpu_moe4_combine c = {.down = stack(down), .ids = swap ? upload(others, sizeof others) : g.ids,
-                                    .w = upload_f32(w, FOUR_N * FOUR_K), .x = g.y, .h = upload_f32(h, n), .shared = upload_f32(shared, n),
-                                    .gate = upload_f32(open, FOUR_N), .out = device_f32(n), .k = FOUR_K, .dim = FOUR_DIM,
-                                    .width = FOUR_WIDTH, .gate_stride = 1, .mode = mode};
-    launch(MOX_GPU_KERNEL_moe4_gate_up, FOUR_WIDTH / 16, FOUR_N * FOUR_K, 1, &g);
-    launch(MOX_GPU_KERNEL_moe4_combine, FOUR_DIM / 16, FOUR_N, 1, &c);
+    const float *w = randoms(FOUR_N * FOUR_K, 1), *h = randoms(n, 1);
+    const mox_gpu_experts4_gate_up g = {.gate = stack(gate), .up = stack(up), .ids = upload(ids, sizeof ids), .x = upload_f32(x, n),
+                                        .y = device_f32(FOUR_N * FOUR_K * FOUR_WIDTH), .k = FOUR_K, .n_pairs = FOUR_N * FOUR_K,
+                                        .x_stride = FOUR_DIM};
+    const mox_gpu_experts4_down c = {.down = stack(down), .ids = swap ? upload(others, sizeof others) : g.ids,
+                                     .w = upload_f32(w, FOUR_N * FOUR_K), .x = g.y, .h = upload_f32(h, n), .out = device_f32(n), .k = FOUR_K,
+                                     .width = FOUR_WIDTH, .x_stride = FOUR_K * FOUR_WIDTH, .h_stride = FOUR_DIM, .out_stride = FOUR_DIM,
+                                     .mode = MOX_GPU_SHARED_NONE};
+    launch(MOX_GPU_KERNEL_experts4_gate_up, FOUR_WIDTH / 16, FOUR_N * FOUR_K, 1, &g);
+    launch(MOX_GPU_KERNEL_experts4_down, FOUR_DIM / 16, FOUR_N, 1, &c);
     float *want = floats(n), inner[FOUR_WIDTH];
     double *mag = doubles(n), *sum = doubles(n), unused;
     for (int64_t i = 0; i < n; i++) {
-        const double factor = mode == MOX_GPU_SHARED_NONE ? 0 : mode == MOX_GPU_SHARED_UNSCALED ? 1 : 1 / (1 + exp(-(double)open[i / FOUR_DIM]));
-        sum[i] = (double)h[i] + factor * (double)shared[i];
+        sum[i] = (double)h[i];
         mag[i] = fabs(sum[i]);
     }
     for (int p = 0; p < FOUR_N * FOUR_K; p++) {
@@ -317,8 +316,8 @@ static void test_four_experts(void **state)
     const both_mat gate = four_mat(FOUR_EXPERTS * FOUR_WIDTH, FOUR_DIM), up = four_mat(FOUR_EXPERTS * FOUR_WIDTH, FOUR_DIM);
     const both_mat down = four_mat(FOUR_EXPERTS * FOUR_DIM, FOUR_WIDTH);
     const float *x = randoms(FOUR_N * FOUR_DIM, 0.05f);
-    for (int64_t mode = MOX_GPU_SHARED_NONE; mode <= MOX_GPU_SHARED_UNSCALED; mode++) assert_true(moe_right(&gate, &up, &down, x, mode, false));
-    assert_false(moe_right(&gate, &up, &down, x, MOX_GPU_SHARED_NONE, true));
+    assert_true(moe_right(&gate, &up, &down, x, false));
+    assert_false(moe_right(&gate, &up, &down, x, true));
 }
 
 /* ---- embed, absorb ---- */

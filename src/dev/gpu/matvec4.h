@@ -21,11 +21,10 @@
 #ifndef MOX_DEV_GPU_MATVEC4_H
 #define MOX_DEV_GPU_MATVEC4_H
 
-#include "dev/gpu/moe.h"
 #include "dev/gpu/norm.h"
 
 enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_QUADS = 65,
-       FOUR_COMBINE_WAVES = 12, FOUR_COMBINE_THREADS = FOUR_COMBINE_WAVES * GPU_LANES, FOUR_HELD = 2, FOUR_TILES = 2 };
+       FOUR_HELD = 2, FOUR_TILES = 2 };
 
 /* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
 typedef struct four_tile {
@@ -307,93 +306,6 @@ GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
     gpu_barrier();
     if (me >= FOUR_TILES * 16 || row + me >= p->w.rows) return;
     gpu_store(p->y, t * p->y_stride + row + me, four_join(sums + me / 16 * FOUR_WAVES * 16, 0, FOUR_WAVES, me % 16) + four_bias(p->bias, row + me));
-}
-
-GPU_KERNEL_DENSE(moe4_gate_up, FOUR_THREADS, 2)
-{
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, pair = gpu_group_y(), expert = gpu_load(p->ids, pair);
-    const mox_gpu_mat gate = four_expert(p->gate, expert), up = four_expert(p->up, expert);
-    const int64_t n_chunks = gate.cols / FOUR_CHUNK;
-    float sum_gate[2], sum_up[2], y[2];
-    GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) sum_gate[h] = sum_up[h] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int64_t chunk = first + wave;
-        const bool there = chunk < n_chunks; /* the same in a wave */
-        four_tile tile_gate, tile_up;
-        four_x x = four_none();
-        if (there) {
-            four_load(gate, row, chunk, lane, &tile_gate);
-            four_load(up, row, chunk, lane, &tile_up);
-            x = four_split(p->x + (pair / p->k * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
-        }
-        gpu_barrier();
-        if (there) {
-            four_dots(&tile_gate, planes + wave * FOUR_QUADS, x, lane, y);
-            sum_gate[0] += y[0];
-            sum_gate[1] += y[1];
-            four_dots(&tile_up, planes + wave * FOUR_QUADS, x, lane, y);
-            sum_up[0] += y[0];
-            sum_up[1] += y[1];
-        }
-        gpu_barrier();
-    }
-    four_leave(sum_gate, sums, wave, lane);
-    four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);
-    gpu_barrier();
-    if (me >= 16 || row + me >= gate.rows) return;
-    const float value = silu(four_join(sums, 0, FOUR_WAVES, me)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, me);
-    gpu_store(p->y, pair * gate.rows + row + me, value);
-}
-
-/* Adds what experts make of a token's rows.  Their chunks, of all experts one after the other, are dealt out to the
- * waves, so that a wave's sum has parts of several experts, each with its weight. */
-GPU_KERNEL_EARLY(moe4_combine, FOUR_COMBINE_THREADS)
-{
-    GPU_SHARED_ARRAY(quad, planes, FOUR_COMBINE_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_COMBINE_WAVES * 16);
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
-    const int64_t row = gpu_group_x() * 16, t = gpu_group_y();
-    const int64_t per = p->width / FOUR_CHUNK, n_jobs = p->k * per; /* fewer than 2^31 */
-    four_tile tile[FOUR_HELD];
-    float weight[FOUR_HELD], sum[2], part[2];
-    sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_jobs; first += FOUR_HELD * FOUR_COMBINE_WAVES) {
-        GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_HELD; i++) { /* the launch in front made x; what chose the experts is older */
-            const int64_t job = least(first + i * FOUR_COMBINE_WAVES + wave, n_jobs - 1);
-            const int64_t chosen = (int32_t)job / (int32_t)per, slot = t * p->k + chosen;
-            weight[i] = gpu_load(p->w, slot);
-            if (first + i * FOUR_COMBINE_WAVES < n_jobs)
-                four_load(four_expert(p->down, gpu_load(p->ids, slot)), row, job - chosen * per, lane, &tile[i]);
-        }
-        if (first == 0) gpu_previous();
-        GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_HELD; i++) {
-            const int64_t job = first + i * FOUR_COMBINE_WAVES + wave;
-            const bool there = job < n_jobs; /* the same in a wave */
-            four_x x = four_none();
-            if (first + i * FOUR_COMBINE_WAVES >= n_jobs) continue; /* the whole group */
-            if (there) x = four_split(p->x + (t * p->k * p->width + job * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
-            gpu_barrier();
-            if (there) {
-                four_dots(&tile[i], planes + wave * FOUR_QUADS, x, lane, part);
-                sum[0] += weight[i] * part[0];
-                sum[1] += weight[i] * part[1];
-            }
-            gpu_barrier();
-        }
-    }
-    four_leave(sum, sums, wave, lane);
-    gpu_barrier();
-    const int64_t at = t * p->dim + row + me;
-    if (me >= 16 || row + me >= p->dim) return;
-    float out = gpu_load(p->h, at) + four_join(sums, 0, FOUR_COMBINE_WAVES, me);
-    out += shared_part(p->mode, p->shared, at, p->gate, t * p->gate_stride);
-    gpu_store(p->out, at, out);
 }
 
 #endif

@@ -17,9 +17,9 @@
     X(rope, 256) X(matvec, 256) X(gate_up, 256) X(experts_gate_up, 256) X(experts_down, 256)    \
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
-    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)          \
-    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256)                                    \
-    X(moe4_gate_up, 256) X(moe4_combine, 384) X(matvec_row, 256) X(attention_decode, 256)       \
+    X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)         \
+    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec_row, 256)                 \
+    X(attention_decode, 256)                                                                    \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
     X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
@@ -239,30 +239,6 @@ typedef struct mox_gpu_matvec4 {
     mox_gpu_normed norm;
 } mox_gpu_matvec4;
 typedef mox_gpu_matvec4 mox_gpu_matvec4_tall;
-
-/* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s]; y is [n, k, rows of gate].
- * Grid (ceil(rows / 16), n * k). */
-typedef struct mox_gpu_moe4_gate_up {
-    mox_gpu_stack gate, up;
-    const GPU_GLOBAL(i32) *ids; /* [n, k] */
-    const GPU_GLOBAL(f32) *x;
-    GPU_GLOBAL(f32) *y;
-    int64_t k, x_stride;
-} mox_gpu_moe4_gate_up;
-
-/* out[t] = (h[t] + sum_s w[t, s] (down x[t, s, :])) + shared part, of experts ids[t, s]; out may be h.  ids and w
- * were made before the launch in front.  Grid (ceil(dim / 16), n). */
-typedef struct mox_gpu_moe4_combine {
-    mox_gpu_stack down; /* of [dim, width] */
-    const GPU_GLOBAL(i32) *ids;
-    const GPU_GLOBAL(f32) *w;
-    const GPU_GLOBAL(f32) *x; /* [n, k, width] */
-    const GPU_GLOBAL(f32) *h; /* [n, dim] */
-    const GPU_GLOBAL(f32) *shared;
-    const GPU_GLOBAL(f32) *gate;
-    GPU_GLOBAL(f32) *out;
-    int64_t k, dim, width, gate_stride, mode; /* MOX_GPU_SHARED_ */
-} mox_gpu_moe4_combine;
 
 /* ---- experts4.h: what matvec4.h reads; x at multiples of 16 bytes ---- */
 

@@ -201,11 +201,12 @@ static mox_status slot_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
     return MOX_OK;
 }
 
-/* Can the shared expert be one more slot of the routed ones? */
+/* Can the shared expert be one more slot of the routed ones, or is there none? */
 static bool is_slot(const mox_gpu_experts *x, const mox_moe_finish_args *a, const mox_gpu_mat *gate, const mox_gpu_mat *up, const mox_gpu_mat *down)
 {
-    return a->combine.mode != MOX_SHARED_NONE && a->ffn.k <= MOX_GPU_EXPERTS4_SLOTS && mox_gpu_mat_is_four(gate) && mox_gpu_mat_is_four(up) &&
-           mox_gpu_mat_is_four(down) && gate->rows == x->width && up->rows == x->width && down->rows == x->dim;
+    if (a->ffn.k > MOX_GPU_EXPERTS4_SLOTS) return false;
+    return a->combine.mode == MOX_SHARED_NONE || (mox_gpu_mat_is_four(gate) && mox_gpu_mat_is_four(up) && mox_gpu_mat_is_four(down) &&
+                                                  gate->rows == x->width && up->rows == x->width && down->rows == x->dim);
 }
 
 static void finish_together(mox_dev *d, const mox_moe_finish_args *a, const int32_t *ids, mox_gpu_mat gate, mox_gpu_mat up, mox_gpu_mat down)
@@ -214,13 +215,13 @@ static void finish_together(mox_dev *d, const mox_moe_finish_args *a, const int3
     const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
     const bool gated = c->mode == MOX_SHARED_GATED;
-    const int64_t n_pairs = f->n * (f->k + 1);
+    const int64_t n_shared = c->mode == MOX_SHARED_NONE ? 0 : 1, n_slots = f->k + n_shared, n_pairs = f->n * n_slots;
     MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), gated ? n_pairs + f->n : n_pairs, 1, .gate = x->gate,
                    .up = x->up, .shared_gate = gate, .shared_up = up, .scale = gated ? mox_gpu_mat_of(&a->shared.scale) : gate, .ids = ids,
-                   .x = f->x, .y = f->mid, .logit = a->shared.logit, .k = f->k, .n_shared = 1, .n_pairs = n_pairs, .x_stride = f->dim);
+                   .x = f->x, .y = f->mid, .logit = a->shared.logit, .k = f->k, .n_shared = n_shared, .n_pairs = n_pairs, .x_stride = f->dim);
     const mox_gpu_experts4_down p = {.down = x->down, .shared_down = down, .ids = ids, .w = c->w, .x = f->mid, .h = c->h,
-                                     .gate = a->shared.logit, .out = c->out, .k = f->k, .n_shared = 1, .width = f->width,
-                                     .x_stride = (f->k + 1) * f->width, .h_stride = f->dim, .out_stride = f->dim, .gate_stride = 1,
+                                     .gate = a->shared.logit, .out = c->out, .k = f->k, .n_shared = n_shared, .width = f->width,
+                                     .x_stride = n_slots * f->width, .h_stride = f->dim, .out_stride = f->dim, .gate_stride = 1,
                                      .mode = mox_gpu_shared_mode(c->mode)};
     const bool is_long = f->dim >= LONG_COLS;
     mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_experts4_down_long : MOX_GPU_KERNEL_experts4_down,
@@ -231,30 +232,13 @@ static void finish_together(mox_dev *d, const mox_moe_finish_args *a, const int3
 static mox_status finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
 {
     const mox_moe_ffn_args *f = &a->ffn;
-    const mox_moe_combine_args *c = &a->combine;
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
-    if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width))
-        return mox_dev_moe_finish(d, a, err);
     const mox_gpu_mat gate = mox_gpu_mat_of(&a->shared.gate), up = mox_gpu_mat_of(&a->shared.up), down = mox_gpu_mat_of(&a->shared.down);
-    const bool together = is_slot(x, a, &gate, &up, &down);
-    if (!together) {
-        const mox_status status = mox_dev_moe_shared(d, a, err); /* while experts come */
-        if (status != MOX_OK) {
-            f->source->release(f->source);
-            return status;
-        }
-    }
-    const int32_t *ids = x->come ? f->batch_pairs : f->ids;
+    if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width) ||
+        !is_slot(x, a, &gate, &up, &down))
+        return mox_dev_moe_finish(d, a, err);
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
-    if (together) {
-        finish_together(d, a, ids, gate, up, down);
-        return MOX_OK;
-    }
-    MOX_GPU_LAUNCH(d, moe4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), f->n * f->k, 1, .gate = x->gate, .up = x->up, .ids = ids,
-                   .x = f->x, .y = f->mid, .k = f->k, .x_stride = f->dim);
-    MOX_GPU_LAUNCH(d, moe4_combine, mox_ceil_div(f->dim, FOUR_ROWS), f->n, 1, .down = x->down, .ids = ids, .w = c->w,
-                   .x = f->mid, .h = c->h, .shared = c->shared, .gate = c->gate, .out = c->out, .k = f->k, .dim = f->dim,
-                   .width = f->width, .gate_stride = c->gate_stride, .mode = mox_gpu_shared_mode(c->mode));
+    finish_together(d, a, x->come ? f->batch_pairs : f->ids, gate, up, down);
     return MOX_OK;
 }
 
