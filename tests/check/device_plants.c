@@ -54,8 +54,8 @@ PLANT(sigmoid_bias, router_sigmoid, p->bias.type = MOX_GPU_NONE)
 PLANT(combine, moe_combine, p->mode = MOX_GPU_SHARED_NONE)
 PLANT(combine_few, moe_combine, p->k--)
 PLANT(bucket, moe_bucket, p->n_pairs--)
-PLANT(three_last, project4, p->w2 = p->w1)
-PLANT(three_bias, project4, p->bias1.type = MOX_GPU_NONE)
+PLANT(project_last, project4, p->w3.w = p->w0.w)
+PLANT(project_bias, project4, p->bias1.type = MOX_GPU_NONE)
 PLANT(heads_norm, gqa_heads, p->k_weight = p->q_weight)
 PLANT(heads_turn, gqa_heads, p->rotary_dim -= 2)
 PLANT(heads_value, gqa_heads, p->v = p->k)
@@ -127,8 +127,8 @@ const ck_device_plant ck_device_plants[] = {
     ENTRY("moe_combine", moe_combine, combine),
     ENTRY("moe_combine", moe_combine, combine_few),
     ENTRY("moe_bucket", moe_bucket, bucket),
-    ENTRY("project", project4, three_last),
-    ENTRY("project", project4, three_bias),
+    ENTRY("project", project4, project_last),
+    ENTRY("project", project4, project_bias),
     ENTRY("project", matvec, matvec_tokens),
     ENTRY("gqa_heads", gqa_heads, heads_norm),
     ENTRY("gqa_heads", gqa_heads, heads_turn),
