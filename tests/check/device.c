@@ -472,6 +472,67 @@ void ck_device_gqa_heads(const mox_gqa_heads_args *g)
     (void)done(MOX_OK, &err);
 }
 
+void ck_device_mla_heads(const mox_mla_heads_args *g)
+{
+    mox_err err = {0};
+    mox_mla_heads_args a = *g;
+    begin_spans(g->k_append.spans, g->k_append.n_spans);
+    forget_known();
+    must(at.dev->apart->know(at.dev, g->q_rope.inv_freq, g->q_rope.rotary_dim / 2, &err), &err);
+    a.split.q_full = in(g->split.q_full, 0);
+    a.split.kv = in(g->split.kv, 0);
+    a.split.q_nope = out(g->split.q_nope, 0);
+    a.q_rope.x = a.split.q_pe = out(g->split.q_pe, 0);
+    a.norm.x = a.norm.out = a.split.latent = out(g->split.latent, 0);
+    a.k_rope.x = a.split.k_pe = out(g->split.k_pe, 0);
+    a.latent_append.src = a.split.latent;
+    a.k_append.src = a.split.k_pe;
+    a.q_rope.pos = a.k_rope.pos = in(g->q_rope.pos, 0);
+    a.norm.weight = vec(&g->norm.weight);
+    a.latent_append.cache = cache(&g->latent_append.cache, true);
+    a.k_append.cache = cache(&g->k_append.cache, true);
+    must(at.dev->ops.mla_heads(at.dev, &a, &err), &err);
+    (void)done(MOX_OK, &err);
+}
+
+void ck_device_gdn_mix(const mox_gdn_mix_args *g)
+{
+    mox_err err = {0};
+    mox_gdn_mix_args a = *g;
+    a.gates.a = in(g->gates.a, 0);
+    a.gates.b = in(g->gates.b, 0);
+    a.gates.g = out(g->gates.g, 0);
+    a.gates.beta = out(g->gates.beta, 0);
+    a.gates.a_log = vec(&g->gates.a_log);
+    a.gates.dt_bias = vec(&g->gates.dt_bias);
+    a.conv.x = a.shift.x = in(g->conv.x, 0);
+    a.conv.state = a.shift.state = out(g->shift.state, 0);
+    a.conv.out = out(g->conv.out, 0);
+    a.conv.weight = vec(&g->conv.weight);
+    a.qk_norm.q = out(g->qk_norm.q, 0);
+    a.qk_norm.k = out(g->qk_norm.k, 0);
+    a.rule = gdn(&g->rule);
+    a.norm.x = a.norm.out = a.rule.out;
+    a.norm.z = in(g->norm.z, 0);
+    a.norm.weight = vec(&g->norm.weight);
+    must(at.dev->ops.gdn_mix(at.dev, &a, &err), &err);
+    (void)done(MOX_OK, &err);
+}
+
+static mox_moe_shared shared_expert(const mox_moe_shared *g, mox_shared_mode mode)
+{
+    mox_moe_shared a = *g;
+    if (mode == MOX_SHARED_NONE) return a;
+    a.gate = mat(&g->gate);
+    a.up = mat(&g->up);
+    a.down = mat(&g->down);
+    if (mode == MOX_SHARED_GATED) a.scale = mat(&g->scale);
+    a.mid = out(g->mid, 0);
+    a.out = out(g->out, 0);
+    a.logit = out(g->logit, 0);
+    return a;
+}
+
 void ck_device_moe_finish(const mox_moe_finish_args *g, const mox_expert *experts)
 {
     static int32_t layer; /* of which a device is told once */
@@ -492,8 +553,9 @@ void ck_device_moe_finish(const mox_moe_finish_args *g, const mox_expert *expert
     a.combine.h = in(g->combine.h, 0);
     a.combine.experts = a.ffn.rows;
     a.combine.w = in(g->combine.w, 0);
-    a.combine.shared = in(g->combine.shared, 0);
-    a.combine.gate = in(g->combine.gate, 0);
+    a.shared = shared_expert(&g->shared, g->combine.mode);
+    a.combine.shared = a.shared.out;
+    a.combine.gate = a.shared.logit;
     a.combine.out = out(g->combine.out, 0);
     must(at.dev->ops.moe_acquire(at.dev, &a.ffn, &err), &err);
     must(at.dev->ops.moe_finish(at.dev, &a, &err), &err);

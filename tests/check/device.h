@@ -24,6 +24,8 @@ extern const ck_device_plant ck_device_plants[]; /* ends with a NULL op */
 extern const ck_op ck_ops_sequences[];
 void ck_device_project(const mox_project_args *g);
 void ck_device_gqa_heads(const mox_gqa_heads_args *g);
+void ck_device_mla_heads(const mox_mla_heads_args *g);
+void ck_device_gdn_mix(const mox_gdn_mix_args *g);
 void ck_device_moe_finish(const mox_moe_finish_args *g, const mox_expert *experts);
 
 bool ck_device_has(const char *op);

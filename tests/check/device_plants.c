@@ -54,12 +54,22 @@ PLANT(sigmoid_bias, router_sigmoid, p->bias.type = MOX_GPU_NONE)
 PLANT(combine, moe_combine, p->mode = MOX_GPU_SHARED_NONE)
 PLANT(combine_few, moe_combine, p->k--)
 PLANT(bucket, moe_bucket, p->n_pairs--)
-PLANT(three_last, project4, p->w2 = p->w1)
-PLANT(three_bias, project4, p->bias1.type = MOX_GPU_NONE)
+PLANT(project_last, project4, p->w3.w = p->w0.w)
+PLANT(project_bias, project4, p->bias1.type = MOX_GPU_NONE)
 PLANT(heads_norm, gqa_heads, p->k_weight = p->q_weight)
 PLANT(heads_turn, gqa_heads, p->rotary_dim -= 2)
 PLANT(heads_value, gqa_heads, p->v = p->k)
 PLANT(heads_eps, gqa_heads, p->eps *= 2)
+PLANT(latent_eps, mla_heads, p->eps *= 2)
+PLANT(latent_pairs, mla_heads, p->interleaved = !p->interleaved)
+PLANT(mix_taps, gdn_mix, p->width--)
+PLANT(mix_eps, gdn_mix, p->eps *= 2)
+PLANT(step_beta, gdn_step, p->beta = p->g)
+PLANT(step_eps, gdn_step, p->eps *= 2)
+PLANT(slot_up, experts4_gate_up, p->shared_up = p->shared_gate)
+PLANT(slot_step, experts4_gate_up, p->up.w_step = 0)
+PLANT(slot_mode, experts4_down, p->mode = MOX_GPU_SHARED_UNSCALED)
+PLANT(slot_few, experts4_down, p->n_shared = 0)
 PLANT(four_up, moe4_gate_up, p->up = p->gate)
 PLANT(four_step, moe4_gate_up, p->gate.w_step = 0)
 PLANT(four_shared, moe4_combine, p->mode = MOX_GPU_SHARED_NONE)
@@ -117,14 +127,26 @@ const ck_device_plant ck_device_plants[] = {
     ENTRY("moe_combine", moe_combine, combine),
     ENTRY("moe_combine", moe_combine, combine_few),
     ENTRY("moe_bucket", moe_bucket, bucket),
-    ENTRY("project", project4, three_last),
-    ENTRY("project", project4, three_bias),
+    ENTRY("project", project4, project_last),
+    ENTRY("project", project4, project_bias),
     ENTRY("project", matvec, matvec_tokens),
     ENTRY("gqa_heads", gqa_heads, heads_norm),
     ENTRY("gqa_heads", gqa_heads, heads_turn),
     ENTRY("gqa_heads", gqa_heads, heads_value),
     ENTRY("gqa_heads", gqa_heads, heads_eps),
     ENTRY("gqa_heads", kv_append, append),
+    ENTRY("mla_heads", mla_heads, latent_eps),
+    ENTRY("mla_heads", mla_heads, latent_pairs),
+    ENTRY("mla_heads", kv_append, append),
+    ENTRY("gdn_mix", gdn_mix, mix_taps),
+    ENTRY("gdn_mix", gdn_mix, mix_eps),
+    ENTRY("gdn_mix", gdn_step, step_beta),
+    ENTRY("gdn_mix", gdn_step, step_eps),
+    ENTRY("gdn_mix", gdn_gates, gates),
+    ENTRY("moe_finish", experts4_gate_up, slot_up),
+    ENTRY("moe_finish", experts4_gate_up, slot_step),
+    ENTRY("moe_finish", experts4_down, slot_mode),
+    ENTRY("moe_finish", experts4_down, slot_few),
     ENTRY("moe_finish", moe4_gate_up, four_up),
     ENTRY("moe_finish", moe4_gate_up, four_step),
     ENTRY("moe_finish", moe4_combine, four_shared),
