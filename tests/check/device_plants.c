@@ -70,10 +70,6 @@ PLANT(slot_up, experts4_gate_up, p->shared_up = p->shared_gate)
 PLANT(slot_step, experts4_gate_up, p->up.w_step = 0)
 PLANT(slot_mode, experts4_down, p->mode = MOX_GPU_SHARED_UNSCALED)
 PLANT(slot_few, experts4_down, p->n_shared = 0)
-PLANT(four_up, moe4_gate_up, p->up = p->gate)
-PLANT(four_step, moe4_gate_up, p->gate.w_step = 0)
-PLANT(four_shared, moe4_combine, p->mode = MOX_GPU_SHARED_NONE)
-PLANT(four_weights, moe4_combine, p->w++)
 
 #define ENTRY(op, kernel, plant) {op, MOX_GPU_KERNEL_##kernel, plant_##plant}
 const ck_device_plant ck_device_plants[] = {
@@ -147,10 +143,6 @@ const ck_device_plant ck_device_plants[] = {
     ENTRY("moe_finish", experts4_gate_up, slot_step),
     ENTRY("moe_finish", experts4_down, slot_mode),
     ENTRY("moe_finish", experts4_down, slot_few),
-    ENTRY("moe_finish", moe4_gate_up, four_up),
-    ENTRY("moe_finish", moe4_gate_up, four_step),
-    ENTRY("moe_finish", moe4_combine, four_shared),
-    ENTRY("moe_finish", moe4_combine, four_weights),
     ENTRY("moe_finish", experts_gate_up, experts_gate_up),
     ENTRY("moe_finish", moe_combine, combine_few),
     {0},
