@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { THREADS_MAX = 8, LANE_STAGES = 2 };
+enum { THREADS_MAX = 12, LANE_STAGES = 2 };
 static const int64_t chunk_bytes = 4 << 20;
 
 typedef struct lane {
