@@ -159,8 +159,8 @@ typedef struct mox_context_opts {
                             * the layers over those; so does "emu:0,1" */
     int64_t device_bytes;  /* of the memory of the one device, for all that the context and its driver have there; when not all
                             * experts fit, those used least recently give way to others.  0 = all stay */
-    bool cpu_experts;      /* with device_bytes: of one to four tokens, experts that are not on the device are computed by the cpu
-                            * instead of being copied there, which gives other bytes */
+    bool cpu_experts;      /* with device_bytes: of one to four tokens, most of the experts that are not on the device are computed by
+                            * the cpu while the others are copied there, which gives other bytes */
     const char *isa;       /* kernel level of the cpu by name; NULL = the best there is */
     int64_t expert_bytes;  /* memory for routed experts that are read from the model's files when they
                             * are needed; 0 = they are used where the model has them */

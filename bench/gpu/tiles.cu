@@ -7,9 +7,10 @@
  *
  *   nvcc -arch=sm_90 -std=c++17 -O3 -cudart static -I src -I include bench/gpu/tiles.cu -o tiles */
 #include "dev/gpu/flash.h"
+#include "dev/gpu/join.h"
 #include "dev/gpu/matmul.h"
+#include "dev/gpu/share.h"
 #include "dev/gpu/sort.h"
-#include "dev/gpu/split.h"
 
 #include <algorithm>
 #include <cmath>
@@ -420,7 +421,7 @@ static void bench_flash(int64_t n, int64_t past, bool counts)
 }
 
 /* One row; the cache of one layer, so that it comes from L2 as far as it fits: a few copies take turns. */
-static void bench_split(int64_t past, int64_t n_pieces)
+static void bench_share(int64_t past, int64_t n_pieces)
 {
     std::vector<mox_gpu_attention> all;
     mox_gpu_span span;
@@ -431,8 +432,8 @@ static void bench_split(int64_t past, int64_t n_pieces)
     }
     const auto go = [&](int i) {
         const mox_gpu_attention &a = all[i % 4];
-        mox_gpu_kernel_attention_split_128<<<dim3(4, 1, (unsigned)n_pieces), 128>>>(a);
-        mox_gpu_kernel_attention_join<<<dim3(32, 1), 128>>>(a);
+        mox_gpu_kernel_attention_share_128<<<dim3(4, 1, (unsigned)n_pieces), 128>>>(a);
+        mox_gpu_kernel_attention_join<<<dim3(32, 1), 512>>>(a);
     };
     go(3);
     compare_attention<<<64, 64>>>(all[3], span, 1, sums);
@@ -456,10 +457,10 @@ int main()
     bench_flash(N, 0, true);
     bench_flash(N, 14336, false);
     bench_flash(1000, 77, false);
-    bench_split(16384, 32);
-    bench_split(16384, 64);
-    bench_split(16384, 128);
-    bench_split(1000, 16);
+    bench_share(16384, 32);
+    bench_share(16384, 64);
+    bench_share(16384, 128);
+    bench_share(1000, 16);
     bench_experts(0, true, true);
     bench_experts(1, true, false);
     bench_experts(0, false, false);

@@ -599,7 +599,6 @@ static mox_status tier_divide(mox_expert_source *source, int32_t layer, const in
         else count(t, first + ids[i]);
     }
     t->n_cold += n - n_there;
-    learn(t, layer, ids, n);
     return begin_batch(t, layer, t->there, n_there, err);
 }
 

@@ -18,7 +18,7 @@
 
 enum { DIM = 256, HEADS = 4, KV = 2, HEAD = 64, EXPERTS = 12, K = 3, WIDTH = 256, ROWS_MOST = 4, PAGE = 16, PAGES = 40, BLOCKS = 256 };
 
-typedef enum wrong { RIGHT, NORM_IN, HEAD_NORM, OWN_VALUE, RESIDUAL, NORM_POST, N_WRONG } wrong;
+typedef enum wrong { RIGHT, NORM_IN, RESIDUAL, NORM_POST, N_WRONG } wrong;
 
 static struct {
     mox_dev *dev;
@@ -157,8 +157,7 @@ static void mix(const buffers *b, const mox_span *spans, const int32_t *pos, con
     heads.k_rope.heads = KV;
     heads.k_rope.stride = KV * HEAD;
     heads.v_append.cache = b->values;
-    heads.v_append.src = w == OWN_VALUE ? b->k : b->v;
-    if (w == HEAD_NORM) heads.k_norm.weight = q_gain;
+    heads.v_append.src = b->v;
     after(d->ops.rms_norm(d, &in, &at.err));
     after(d->ops.project(d, &three, &at.err));
     after(d->ops.gqa_heads(d, &heads, &at.err));

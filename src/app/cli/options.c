@@ -98,8 +98,8 @@ const mox_cli_command mox_cli_commands[] = {
              "use; GB memory, what the process has for itself at the end of the test.\n"
              "With --vram, when experts come and go on the GPU: GPU, the experts that were there, in percent; copy MB/tok and GB/s, "
              "what was copied there; wait, milliseconds per token in which the GPU had nothing to compute until a copy ended; its "
-             "slots.  What is said about reading is then about the experts that were not there.  With --cpu-experts those "
-             "are computed by the processor, and the copies are for later tokens.\n"
+             "slots.  What is said about reading is then about the experts that were not there.  With --cpu-experts most "
+             "of those are computed by the processor, and the others are copied.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second.  Behind wait it is read and dense together in percent of the time taken.  With --experts "
              "stream memory and arithmetic are probed once, at the beginning."},
@@ -278,8 +278,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
                   .help = "memory that the program may take of a GPU, its driver included, such as 6G; experts that do not fit come and "
                           "go (default: all of it, for all weights)"},
     [OPT_CPU_EXPERTS] = {"cpu-experts", 0, KIND_SWITCH, .commands = SETTINGS,
-                         .help = "with --vram: while tokens are generated, the processor computes experts that are not on the GPU, instead "
-                                 "of copying them there (gives slightly other numbers)"},
+                         .help = "with --vram: while tokens are generated, the processor computes most of the experts that are not on "
+                                 "the GPU, while the others are copied there (gives slightly other numbers)"},
     [OPT_DISK] = {"disk", 0, KIND_REAL, "GB/S", 0.001, 1000, .commands = PLAN,
                   .help = "how fast experts are read from disk, in 10^9 bytes per second (default: measured; for a synthetic "
                           "model unknown)"},

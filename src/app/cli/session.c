@@ -153,7 +153,7 @@ void mox_cli_context_opts_on(const mox_cli_options *o, const char *device, int64
         .deterministic = o->v[OPT_DETERMINISTIC].on,
         .kv_type = !kv ? MOX_KV_DEFAULT : strcmp(kv, "f32") == 0 ? MOX_KV_F32 : strcmp(kv, "f16") == 0 ? MOX_KV_F16 : MOX_KV_Q8,
         .device = device,
-        .cpu_experts = o->v[OPT_CPU_EXPERTS].on && strcmp(device, "cpu") != 0,
+        .cpu_experts = o->v[OPT_CPU_EXPERTS].on && !is_cpu(device),
         .isa = o->v[OPT_ISA].text,
         .expert_policy = o->v[OPT_EXPERT_POLICY].text,
         .no_prefetch = strcmp(o->v[OPT_PREFETCH].text, "off") == 0,

@@ -49,7 +49,6 @@ typedef struct mox_gpu_held {
     union {
         mox_gpu_rms_norm norm;
         mox_gpu_matvec4 product;
-        mox_gpu_gqa_heads heads;
     } params;
 } mox_gpu_held;
 
@@ -160,7 +159,7 @@ static inline bool mox_gpu_is_few(const mox_dev *d, int64_t n, int64_t cols)
 /* Can few.h multiply n rows of x by this? */
 static inline bool mox_gpu_few_takes(const mox_dev *d, const mox_gpu_mat *w, const float *x, int64_t n, int64_t stride)
 {
-    return mox_gpu_is_few(d, n, w->cols) && mox_gpu_mat_is_four(w) && w->rows * w->row_bytes <= INT32_MAX && mox_gpu_is_wide(x, stride);
+    return mox_gpu_is_few(d, n, w->cols) && mox_gpu_mat_is_four(w) && mox_gpu_is_wide(x, stride);
 }
 
 /* Do n tokens of so many columns go there? */

@@ -48,7 +48,7 @@ static inline mox_gpu_mat mox_gpu_mat_of(const mox_mat *m)
 static inline bool mox_gpu_mat_is_four(const mox_gpu_mat *m)
 {
     return m->kind == MOX_GPU_AFFINE && m->bits == 4 && m->group == 64 && m->scale_type == MOX_GPU_BF16 && m->cols % 256 == 0 &&
-           m->rows > 0 && (uintptr_t)m->w % 16 == 0 && (uintptr_t)m->scales % 8 == 0 && (uintptr_t)m->biases % 8 == 0;
+           m->rows > 0 && m->rows <= INT32_MAX && m->cols <= INT32_MAX && (uintptr_t)m->w % 16 == 0 && (uintptr_t)m->scales % 8 == 0 && (uintptr_t)m->biases % 8 == 0;
 }
 
 /* Are n matrices, all of which matvec4.h can read, a stack? */
@@ -97,7 +97,7 @@ static inline mox_gpu_cache mox_gpu_cache_of(const mox_cache *c)
 static inline bool mox_gpu_cache_is_quads(const mox_gpu_cache *c)
 {
     return c->type == MOX_GPU_F16 && (uintptr_t)c->data % 16 == 0 && c->page_stride % 8 == 0 && c->token_stride % 8 == 0 &&
-           c->head_stride % 8 == 0;
+           c->head_stride % 8 == 0 && c->page_stride <= INT32_MAX; /* so are all offsets in a page */
 }
 
 #endif

@@ -619,11 +619,11 @@ typedef struct mox_gpu_gate_up_tiles {
 } mox_gpu_gate_up_tiles;
 typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
 
-/* ---- few.h: some tokens; weights that matvec4.h reads and less than 2^31 bytes of codes; groups of 256 threads ---- */
+/* ---- few.h: some tokens; weights that matvec4.h reads; groups of 256 threads ---- */
 
 enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_SUMS = 64, MOX_GPU_FEW_GROUP = 64 };
 
-/* x[t, :] as the two kernels below take it: planes [n, groups, 16] and parts [n, groups], by groups of FEW_GROUP columns.
+/* x[t, :] as the three kernels below take it: planes [n, groups, 16] and parts [n, groups], by groups of FEW_GROUP columns.
  * x at a multiple of 16 bytes, its stride one of 4, cols one of FEW_GROUP.  Grid (ceil(cols / 2048), n). */
 typedef struct mox_gpu_plane_rows {
     const GPU_GLOBAL(f32) *x;

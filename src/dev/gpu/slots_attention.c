@@ -79,7 +79,7 @@ static mox_gpu_kernel flash_kernel(const mox_dev *d, const mox_gpu_attention *p)
 }
 static mox_gpu_kernel share_kernel(const mox_gpu_attention *p)
 {
-    const bool wide = (uintptr_t)p->q % 16 == 0 && p->q_stride % 4 == 0 && p->q_head_stride % 4 == 0;
+    const bool wide = mox_gpu_is_wide(p->q, p->q_stride) && p->q_head_stride % 4 == 0;
     if (!wide || !takes_quads(p)) return MOX_GPU_KERNEL_COUNT;
     switch (p->dim) {
     case 64: return MOX_GPU_KERNEL_attention_share_64;

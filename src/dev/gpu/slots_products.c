@@ -19,14 +19,14 @@ static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
     return MOX_OK;
 }
 
-/* The norm that is held, where n rows x of so many columns are what it makes, for the product to take along: x becomes what
+/* The norm that is held, where n rows x of so many columns are what it makes, for the product that stores at y to take along: x becomes what
  * is normed.  Else no norm. */
-static mox_gpu_normed take_norm(mox_dev *d, const float **x, int64_t *x_stride, int64_t n, int64_t cols)
+static mox_gpu_normed take_norm(mox_dev *d, const float **x, int64_t *x_stride, const float *y, int64_t n, int64_t cols)
 {
     mox_gpu_rms_norm p;
     if (!mox_gpu_see(d, MOX_GPU_KERNEL_rms_norm, n, &p, sizeof p)) return (mox_gpu_normed){0};
     const bool fits = p.out == *x && (n == 1 || p.out_stride == *x_stride) && p.dim == cols && (uintptr_t)p.weight.data % 16 == 0 &&
-                      mox_gpu_is_wide(p.x, p.x_stride);
+                      mox_gpu_is_wide(p.x, p.x_stride) && p.x != y; /* which groups would store while others read */
     if (!fits || !mox_gpu_drop(d)) return (mox_gpu_normed){0};
     *x = p.x;
     *x_stride = p.x_stride;
@@ -41,7 +41,7 @@ static void product_four(mox_dev *d, const mox_matmul_args *a, const mox_gpu_mat
         mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4_tall, mox_ceil_div(w->rows, 2 * FOUR_ROWS), a->n, 1, &p, sizeof p);
         return;
     }
-    p.norm = take_norm(d, &p.x, &p.x_stride, a->n, w->cols);
+    p.norm = take_norm(d, &p.x, &p.x_stride, a->y, a->n, w->cols);
     mox_gpu_hold(d, MOX_GPU_KERNEL_matvec4, a->n, mox_ceil_div(w->rows, FOUR_ROWS) + (p.norm.out ? 1 : 0), a->n, &p, sizeof p);
 }
 
@@ -50,7 +50,7 @@ bool mox_gpu_product_adds(mox_dev *d, const mox_residual_norm_args *a)
     mox_gpu_matvec4 p;
     if (!mox_gpu_see(d, MOX_GPU_KERNEL_matvec4, a->rows, &p, sizeof p)) return false;
     /* With a norm, groups read what others add to. */
-    const bool fits = p.y == a->b && p.w.rows == a->dim && p.y_stride == a->dim && a->res != a->b && !p.norm.out;
+    const bool fits = p.y == a->b && p.w.rows == a->dim && p.y_stride == a->dim && a->res != a->b && a->res != p.x && !p.norm.out;
     if (!fits || !mox_gpu_drop(d)) return false;
     p.with = a->a;
     p.sum = a->res;
@@ -76,7 +76,7 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
     if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
         mox_gpu_matvec_row p = {.w = w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride,
                                 .bias = mox_gpu_vec_of(&a->bias)};
-        p.norm = take_norm(d, &p.x, &p.x_stride, a->n, w.cols);
+        p.norm = take_norm(d, &p.x, &p.x_stride, a->y, a->n, w.cols);
         mox_gpu_launch(d, MOX_GPU_KERNEL_matvec_row, w.rows + (p.norm.out ? 1 : 0), a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
@@ -90,7 +90,7 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
     }
     const mox_gpu_matvec p = {.w = w, .x = a->x, .y = a->y, .n = a->n, .rows = w.rows, .x_stride = a->x_stride, .y_stride = a->y_stride,
                               .bias = mox_gpu_vec_of(&a->bias)};
-    if (mox_gpu_is_many(d, a->n, w.cols) && (uintptr_t)a->x % 16 == 0 && a->x_stride % 4 == 0 && w.cols % 8 == 0)
+    if (mox_gpu_is_many(d, a->n, w.cols) && mox_gpu_is_wide(a->x, a->x_stride) && w.cols % 8 == 0)
         mox_gpu_launch(d, MOX_GPU_KERNEL_matmul_f32, mox_ceil_div(a->n, MOX_GPU_PRODUCT_TILE), mox_ceil_div(w.rows, MOX_GPU_PRODUCT_TILE), 1,
                        &p, sizeof p);
     else
@@ -127,7 +127,7 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
     const mox_matmul_args *first = &a->product[0];
     mox_gpu_project4 p = {.w0 = w[0], .w1 = w[1], .w2 = w[2], .w3 = w[3], .bias0 = bias[0], .bias1 = bias[1], .bias2 = bias[2],
                           .bias3 = bias[3], .y0 = y[0], .y1 = y[1], .y2 = y[2], .y3 = y[3], .x = first->x, .x_stride = first->x_stride};
-    p.norm = take_norm(d, &p.x, &p.x_stride, first->n, w[0].cols);
+    p.norm = take_norm(d, &p.x, &p.x_stride, first->y, first->n, w[0].cols);
     const bool is_long = w[0].cols >= LONG_COLS && groups < MANY_GROUPS;
     mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_project4_long : MOX_GPU_KERNEL_project4, groups + (p.norm.out ? 1 : 0), first->n, 1, &p, sizeof p);
     return MOX_OK;
@@ -237,6 +237,11 @@ static mox_status finish(mox_dev *d, const mox_moe_finish_args *a, mox_err *err)
     if (!x->is_four || f->n > FOUR_TOKENS || !mox_gpu_is_wide(f->x, f->dim) || !mox_gpu_is_wide(f->mid, f->width) ||
         !is_slot(x, a, &gate, &up, &down))
         return mox_dev_moe_finish(d, a, err);
+    if (a->combine.mode == MOX_SHARED_GATED) {
+        const mox_status status = mox_gpu_check_mat(&a->shared.scale, err);
+        if (status != MOX_OK && x->come) f->source->release(f->source);
+        MOX_TRY(status);
+    }
     if (x->come) MOX_TRY(mox_gpu_come_all(d, f, err));
     finish_together(d, a, x->come ? f->batch_pairs : f->ids, gate, up, down);
     return MOX_OK;

@@ -32,7 +32,7 @@ static bool is_long(int64_t dim) { return dim > LONG_ROW && dim <= MOX_GPU_NORM_
  * for longer than they take. */
 static void norm(mox_dev *d, const mox_gpu_rms_norm *p, int64_t n)
 {
-    const bool can_wait = p->heads == 1 && n <= MOX_DEV_TOGETHER && p->x != p->out;
+    const bool can_wait = p->heads == 1 && p->dim <= LONG_ROW && n <= MOX_DEV_TOGETHER && p->x != p->out;
     if (is_long(p->dim)) mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm_long, p->heads, n, 1, p, sizeof *p);
     else if (can_wait) mox_gpu_hold(d, MOX_GPU_KERNEL_rms_norm, n, 1, n, p, sizeof *p);
     else mox_gpu_launch(d, MOX_GPU_KERNEL_rms_norm, p->heads, n, 1, p, sizeof *p);
