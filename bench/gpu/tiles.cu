@@ -5,7 +5,7 @@
  * timed by events at the shapes of Qwen3-30B-A3B with a prompt of 2,048 tokens.  Weights change
  * from run to run, so that they come from memory and not from the cache.
  *
- *   nvcc -arch=sm_90 -std=c++17 -O3 -cudart static -I src -I include bench/gpu/tiles.cu -o tiles */
+ *   nvcc -arch=sm_90a -std=c++17 -O3 -cudart static -I src -I include bench/gpu/tiles.cu -o tiles */
 #include "dev/gpu/flash.h"
 #include "dev/gpu/join.h"
 #include "dev/gpu/matmul.h"
@@ -226,7 +226,7 @@ static halves halve(const float *x, int64_t n, int64_t cols, halves h)
 {
     mox_gpu_half_rows p = {};
     p.x = x;
-    p.half = h.x;
+    p.f16 = h.x;
     p.scale = h.scale;
     p.cols = p.x_stride = p.half_stride = cols;
     mox_gpu_kernel_half_rows<<<(unsigned)n, 128>>>(p);
