@@ -24,21 +24,17 @@ static mox_status route(mox_run *r, const mox_moe *e, const float *x, float *log
                               r->err);
 }
 
-/* The routed experts: rows [n * k, D] of the pairs. */
-static mox_moe_ffn_args expert_args(mox_run *r, const mox_moe *e, int32_t layer, int64_t dim, const float *x, const int32_t *ids,
-                                    const float *weights, float *rows)
+mox_moe_ffn_args mox_moe_take(mox_arena *a, const mox_moe *sizes, int64_t dim, int64_t n)
 {
-    mox_arena *a = r->arena;
-    const int64_t pairs = r->n * e->k, E = e->n_experts;
+    const int64_t k = sizes->k, E = sizes->n_experts, width = sizes->width, pairs = n * k;
     return (mox_moe_ffn_args){
-        .source = r->experts, .layer = layer, .x = x, .ids = ids, .w = weights, .rows = rows, .n = r->n, .k = e->k, .n_experts = E,
-        .dim = dim, .width = e->width, .cancel = r->cancel,
+        .rows = MOX_TAKE(a, float, pairs * dim), .n = n, .k = k, .n_experts = E, .dim = dim, .width = width,
         .bucket_offsets = MOX_TAKE(a, int64_t, E + 1), .batch_offsets = MOX_TAKE(a, int64_t, E + 1),
         .bucket_pairs = MOX_TAKE(a, int32_t, pairs), .batch_pairs = MOX_TAKE(a, int32_t, pairs),
         .batch_tokens = MOX_TAKE(a, int32_t, pairs), .wanted = MOX_TAKE(a, int32_t, E), .batch = MOX_TAKE(a, mox_expert, E),
         .gate = MOX_TAKE(a, mox_mat, E), .up = MOX_TAKE(a, mox_mat, E), .down = MOX_TAKE(a, mox_mat, E),
-        .mid = MOX_TAKE(a, float, (pairs + (e->shared_mode != MOX_SHARED_NONE ? r->n : 0)) * e->width),
-        .acts = mox_arena_take(a, mox_matmul_scratch(pairs, dim > e->width ? dim : e->width), 1)};
+        .mid = MOX_TAKE(a, float, (pairs + (sizes->shared_mode != MOX_SHARED_NONE ? n : 0)) * width),
+        .acts = mox_arena_take(a, mox_matmul_scratch(pairs, mox_max_i64(dim, width)), 1)};
 }
 
 /* The expert that all tokens share, and its gate, where the family has them. */
@@ -83,10 +79,15 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     const int64_t n = r->n, dim = e->router.cols;
     int32_t *ids = MOX_TAKE(r->arena, int32_t, n * e->k);     /* [n, k] */
     float *weights = MOX_TAKE(r->arena, float, n * e->k);     /* [n, k] */
-    float *rows = MOX_TAKE(r->arena, float, n * e->k * dim);  /* [n, k, D] */
     float *logits = MOX_TAKE(r->arena, float, n * e->n_experts); /* [n, E] */
     MOX_TRY(route(r, e, x, logits, ids, weights));
-    mox_moe_ffn_args args = expert_args(r, e, layer, dim, x, ids, weights, rows);
+    mox_moe_ffn_args args = mox_moe_take(r->arena, e, dim, n);
+    args.source = r->experts;
+    args.layer = layer;
+    args.x = x;
+    args.ids = ids;
+    args.w = weights;
+    args.cancel = r->cancel;
     MOX_TRY(d->ops.moe_acquire(d, &args, r->err));
     const mox_status status = guess_next(r, e, layer, h, &args); /* while experts come */
     if (status != MOX_OK) {
@@ -96,7 +97,7 @@ static mox_status forward(mox_run *r, const mox_ffn *ffn, int32_t layer, const f
     const mox_moe_shared shared = shared_args(r, e, dim);
     return d->ops.moe_finish(d,
                              &(mox_moe_finish_args){.ffn = args, .shared = shared,
-                                                    .combine = {.h = h, .experts = rows, .w = weights, .mode = e->shared_mode,
+                                                    .combine = {.h = h, .experts = args.rows, .w = weights, .mode = e->shared_mode,
                                                                 .shared = shared.out, .gate = shared.logit, .gate_stride = 1, .out = h, .n = n,
                                                                 .k = e->k, .dim = dim}},
                              r->err);

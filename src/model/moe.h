@@ -33,4 +33,7 @@ mox_status mox_moe_config(const mox_config *c, mox_moe *sizes, mox_err *err);
 mox_status mox_moe_layer(mox_model *m, mox_binder *b, int64_t layer, const mox_moe *sizes, const char *shared_path,
                          mox_err *err);
 
+/* Rows and scratch of n tokens of `dim` numbers, from an arena; of sizes what the family fills in. */
+mox_moe_ffn_args mox_moe_take(mox_arena *a, const mox_moe *sizes, int64_t dim, int64_t n);
+
 #endif

@@ -1,22 +1,16 @@
 /* runtime/expert_host.c -- see expert_host.h. */
 #include "runtime/expert_host.h"
 
-#include "base/size.h"
+#include "model/moe.h"
 
 #include <string.h>
 
-/* Rows and scratch of n tokens with k experts each. */
+/* For n tokens with k experts each, and nothing that they share. */
 static mox_moe_ffn_args take(const mox_model *m, mox_arena *a, int64_t n, int64_t k)
 {
-    const int64_t pairs = n * k, E = m->n_experts, dim = m->dims.dim, width = m->report.expert_width;
+    const mox_moe sizes = {.n_experts = m->n_experts, .k = k, .width = m->report.expert_width};
     mox_arena_release(a, 0);
-    return (mox_moe_ffn_args){
-        .n = n, .k = k, .n_experts = E, .dim = dim, .width = width, .rows = MOX_TAKE(a, float, pairs * dim),
-        .bucket_offsets = MOX_TAKE(a, int64_t, E + 1), .batch_offsets = MOX_TAKE(a, int64_t, E + 1),
-        .bucket_pairs = MOX_TAKE(a, int32_t, pairs), .batch_pairs = MOX_TAKE(a, int32_t, pairs),
-        .batch_tokens = MOX_TAKE(a, int32_t, pairs), .wanted = MOX_TAKE(a, int32_t, E), .batch = MOX_TAKE(a, mox_expert, E),
-        .gate = MOX_TAKE(a, mox_mat, E), .up = MOX_TAKE(a, mox_mat, E), .down = MOX_TAKE(a, mox_mat, E),
-        .mid = MOX_TAKE(a, float, pairs * width), .acts = mox_arena_take(a, mox_matmul_scratch(pairs, mox_max_i64(dim, width)), 1)};
+    return mox_moe_take(a, &sizes, m->dims.dim, n);
 }
 
 int64_t mox_expert_host_bytes(const mox_model *m)
