@@ -2,7 +2,8 @@
  *
  * What the router chose, its weights and the rows that experts take come to the host in one go.  The source
  * says who is there.  The pairs of those move together, so that each token has fewer of them, and go the same
- * way as if there were no others; a token that has less than another is filled up with pairs of weight 0.
+ * way as if there were no others; a token that has less than another is filled up with pairs of weight 0, of an
+ * expert that it chose itself if one is there.
  * While the device computes them, the source has the rest computed by the processor, and their weighted sum is
  * added to what the layer returns.
  *
@@ -58,14 +59,15 @@ static int64_t part_pairs(mox_dev_gpu *g, const mox_moe_ffn_args *a)
     int64_t at = 0; /* never in front of what is still to be read */
     for (int64_t t = 0; t < a->n; t++) {
         const int64_t end = at + most;
+        int32_t own = any;
         for (int64_t p = t * a->k; p < (t + 1) * a->k; p++) {
             if (g->cold.ids[p] >= 0) continue;
             g->cold.hot_w[at] = g->cold.w[p];
-            g->ids[at++] = g->ids[p];
+            g->ids[at++] = own = g->ids[p];
         }
-        for (; at < end; at++) {
+        for (; at < end; at++) { /* of its own: another's might be infinite for this token, and 0 times that is not 0 */
             g->cold.hot_w[at] = 0.0f;
-            g->ids[at] = any;
+            g->ids[at] = own;
         }
     }
     return most;
