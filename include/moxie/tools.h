@@ -83,7 +83,8 @@ typedef struct mox_context_load {
 } mox_context_load;
 MOX_API void mox_context_get_load(const mox_context *c, mox_context_load *out);
 /* How fast the first device of a context copies its own memory: bytes read and written per second.  It takes up
- * to half a GiB there.  MOX_E_UNSUPPORTED where the processor computes; MOX_E_MEMORY where there is no room. */
+ * to half a GiB there.  MOX_E_UNSUPPORTED where the processor computes; MOX_E_FULL where the budget of the device's
+ * memory leaves too little; MOX_E_MEMORY where there is no room. */
 typedef struct mox_device_probe mox_device_probe;
 MOX_API mox_status mox_device_probe_create(mox_device_probe **out, const mox_context *c, mox_err *err);
 MOX_API void mox_device_probe_destroy(mox_device_probe **p); /* before the context */

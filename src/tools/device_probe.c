@@ -22,7 +22,7 @@ mox_status mox_device_probe_create(mox_device_probe **out, const mox_context *c,
     if (!d->apart) return mox_fail(err, MOX_E_UNSUPPORTED, "device %s has no memory of its own to copy", d->name);
     const int64_t share = c->device_left < INT64_MAX ? c->device_left / 2 / unit_bytes * unit_bytes : most_bytes;
     if (share < least_bytes)
-        return mox_fail(err, MOX_E_MEMORY, "device %s: its budget leaves %lld MiB, and a probe takes %lld at least", d->name,
+        return mox_fail(err, MOX_E_FULL, "device %s: its budget leaves %lld MiB, and a probe takes %lld at least", d->name,
                         (long long)(c->device_left >> 20), (long long)(2 * least_bytes >> 20));
     mox_device_probe *p = mox_alloc_array(1, sizeof *p);
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe");

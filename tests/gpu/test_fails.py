@@ -33,6 +33,11 @@ def run(fake, device="cuda", folder=FAKE):
     return moxie("run", "-m", DEMO, *WORDS, "--device", device, fake=fake, folder=folder)
 
 
+def bench(vram, fake):
+    return moxie("bench", "-m", DEMO, "-p", "0", "-n", "2", "-d", "0", "-r", "1", "-o", "json", "-q", "--device", "cuda", "--vram",
+                 f"{vram}M", fake=fake)
+
+
 class Fails(unittest.TestCase):
     def one_line(self, done, code, *words):
         self.assertEqual(done.returncode, code, done.stderr)
@@ -107,10 +112,20 @@ class Fails(unittest.TestCase):
         """The probe, too, is inside it; where too little is left for one, there is none."""
         for vram, room in ((700, 60), (900, 260), (2048, 1408)):  # the driver's own 640 MiB are not counted here
             with self.subTest(vram=vram):
-                done = moxie("bench", "-m", DEMO, "-p", "0", "-n", "2", "-d", "0", "-r", "1", "-o", "json", "-q", "--device", "cuda",
-                             "--vram", f"{vram}M", fake=f"most={room}")
+                done = bench(vram, f"most={room}")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertEqual(json.loads(done.stdout)["rows"][0]["probe_gbytes_per_s"] > 0, vram > 700)
+
+    def test_bench_without_memory(self):
+        """Of what a budget promises, the probe's part included, any may not be there: that is said, and nothing is left out."""
+        n = 1
+        while (done := bench(900, f"alloc={n}")).returncode != 0:
+            with self.subTest(alloc=n):
+                self.one_line(done, 4, "MiB")
+            n += 1
+        self.assertEqual(done.stderr, "")
+        self.assertGreater(json.loads(done.stdout)["rows"][0]["probe_gbytes_per_s"], 0)
+        self.assertGreater(n, 5)
 
     def test_as_few_as_needed(self):
         def evaluate(fake, device="cuda"):  # the larger the cache, the more is to be divided

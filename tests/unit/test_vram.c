@@ -283,6 +283,30 @@ static void too_small(void **state)
     }
 }
 
+/* A probe of the device takes what the budget leaves.  That this is too little is not what it says when there is no memory. */
+static void probes_keep_the_budget(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], false);
+    const mox_device_sizes s = sizes_of(m);
+    for (int enough = 0; enough < 2; enough++) {
+        mox_context_opts o = base_opts();
+        mox_context *c;
+        mox_device_probe *p;
+        mox_err err;
+        nth f = {.at = 1};
+        o.device_bytes = mox_device_total(&s, -1) + (128 << 20) - 1 + enough;
+        ok(mox_context_create(&c, m, &o, &err), &err);
+        mox_alloc_set_hook(fail_nth_alloc, &f);
+        const mox_status status = mox_device_probe_create(&p, c, &err);
+        mox_alloc_set_hook(NULL, NULL);
+        assert_int_equal(status, enough ? MOX_E_MEMORY : MOX_E_FULL);
+        assert_null(p);
+        mox_context_destroy(&c);
+    }
+    mox_model_close(&m);
+}
+
 /* ---- failures ---- */
 
 static mox_context_opts tight_opts(const mox_model *m)
@@ -519,6 +543,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sequences_together),
         cmocka_unit_test(all_stay_when_they_fit),
         cmocka_unit_test(too_small),
+        cmocka_unit_test(probes_keep_the_budget),
         cmocka_unit_test(allocations_fail),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(reads_fail),

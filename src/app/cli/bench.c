@@ -37,7 +37,7 @@ typedef struct bench {
     mox_cli_session s;
     mox_probe *probe; /* NULL: it was there before the context, and found this: */
     double memory_before, macs_before;
-    mox_device_probe *copies; /* NULL: the processor computes */
+    mox_device_probe *copies; /* NULL: the processor computes, or a budget is full */
     mox_disk_probe *disk;  /* NULL: experts are not read */
     mox_disk_speed reads;  /* how they are */
     mox_model_info info;
@@ -232,7 +232,7 @@ static int open_run(bench *b, int threads, bool first)
     if (opts.expert_bytes > 0 && mox_disk_probe_create(&b->disk, b->s.model, disk_bytes, &err) != MOX_OK)
         return mox_cli_fail_opening(&err);
     const mox_status probed = mox_cli_on_cpu(b->o) ? MOX_OK : mox_device_probe_create(&b->copies, b->s.context, &err);
-    if (probed != MOX_OK && (probed != MOX_E_MEMORY || opts.device_bytes == 0)) return mox_cli_fail_opening(&err); /* a budget is kept */
+    if (probed != MOX_OK && probed != MOX_E_FULL) return mox_cli_fail_opening(&err); /* a budget that is full goes without */
     b->setup.context = b->s.context;
     mox_context_get_load(b->s.context, &b->setup.load);
     mox_context_get_kernels(b->s.context, &b->setup.kernels);
