@@ -36,7 +36,7 @@ typedef struct mox_cuda_step {
     mox_cuda_launch *launches; /* [MOX_CUDA_STEP_LAUNCHES] */
     unsigned char *params;     /* [MOX_CUDA_STEP_BYTES] */
     int n;
-    int part; /* which one of its step */
+    bool is_first; /* part of its step, see launch.c */
     size_t params_used;
     CUgraph graph;
     CUgraphExec exec;

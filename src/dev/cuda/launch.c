@@ -108,12 +108,12 @@ void mox_cuda_flush(mox_cuda *c)
     c->now.n = 0;
 }
 
-static void begin_part(mox_cuda *c, int part)
+static void begin_part(mox_cuda *c, bool is_first)
 {
     c->recording = mox_cuda_fine(c);
     c->now.n = 0;
     c->now.params_used = 0;
-    c->now.part = part;
+    c->now.is_first = is_first;
 }
 static void end_part(mox_cuda *c);
 
@@ -143,9 +143,9 @@ void mox_cuda_launch_kernel(mox_gpu_backend *b, mox_gpu_kernel kernel, const int
         }
         grid[i] = (unsigned)groups[i];
     }
-    if (c->recording && c->now.part == 0 && c->now.n == MOX_CUDA_FIRST_LAUNCHES) {
+    if (c->recording && c->now.is_first && c->now.n == MOX_CUDA_FIRST_LAUNCHES) {
         end_part(c);
-        begin_part(c, 1);
+        begin_part(c, false);
     }
     if (c->recording && record(&c->now, kernel, grid, params, params_bytes)) return;
     mox_cuda_enter(c);
@@ -158,7 +158,7 @@ void mox_cuda_launch_kernel(mox_gpu_backend *b, mox_gpu_kernel kernel, const int
 
 static bool same_kernels(const mox_cuda_step *a, const mox_cuda_step *b)
 {
-    if (a->n != b->n || a->part != b->part) return false;
+    if (a->n != b->n || a->is_first != b->is_first) return false;
     for (int i = 0; i < a->n; i++)
         if (a->launches[i].kernel != b->launches[i].kernel) return false;
     return true;
@@ -166,7 +166,7 @@ static bool same_kernels(const mox_cuda_step *a, const mox_cuda_step *b)
 
 static uint64_t fingerprint(const mox_cuda_step *s)
 {
-    uint64_t hash = 0xCBF29CE484222325u ^ (uint64_t)s->part;
+    uint64_t hash = 0xCBF29CE484222325u ^ (s->is_first ? 1u : 0u);
     for (int i = 0; i < s->n; i++) hash = (hash ^ (uint64_t)s->launches[i].kernel) * 0x100000001B3u;
     return hash;
 }
@@ -256,7 +256,7 @@ void mox_cuda_begin_step(mox_gpu_backend *b)
 {
     mox_cuda *c = (mox_cuda *)b;
     assert(!c->recording);
-    begin_part(c, 0);
+    begin_part(c, true);
 }
 
 void mox_cuda_end_step(mox_gpu_backend *b) { end_part((mox_cuda *)b); }
