@@ -27,18 +27,6 @@ static mox_mat four(int64_t rows, int64_t cols)
     return m;
 }
 
-/* Of so many matrices on top of each other, each with that many rows. */
-static mox_mat part_of(const mox_mat *all, int64_t i, int64_t rows)
-{
-    mox_mat m = *all;
-    const int64_t scales = mox_mat_scale_row_bytes(&m.layout, m.cols);
-    m.rows = rows;
-    m.w += i * rows * mox_mat_row_bytes(&m.layout, m.cols);
-    m.scales += i * rows * scales;
-    m.biases += i * rows * scales;
-    return m;
-}
-
 static void close_to(const float *got, const float *want, int64_t n, const char *what)
 {
     const double *w = or_widen(want, n);
@@ -429,7 +417,8 @@ static void test_moe_finish(void)
     const mox_mat gate = four(EXPERTS * WIDTH, DIM), up = four(EXPERTS * WIDTH, DIM), down = four(EXPERTS * DIM, WIDTH);
     mox_expert experts[EXPERTS];
     for (int32_t i = 0; i < EXPERTS; i++)
-        experts[i] = (mox_expert){.id = i, .gate = part_of(&gate, i, WIDTH), .up = part_of(&up, i, WIDTH), .down = part_of(&down, i, DIM)};
+        experts[i] = (mox_expert){.id = i, .gate = mox_mat_rows(&gate, i * WIDTH, WIDTH), .up = mox_mat_rows(&up, i * WIDTH, WIDTH),
+                                  .down = mox_mat_rows(&down, i * DIM, DIM)};
     finish_case(experts, 1, MOX_SHARED_NONE, 0);
     finish_case(experts, 3, MOX_SHARED_GATED, WIDTH);
     finish_case(experts, 4, MOX_SHARED_UNSCALED, WIDTH);

@@ -46,26 +46,11 @@ static mox_status try_steps(mox_context *c, mox_seq *s, float *out, const mox_st
     return MOX_OK;
 }
 
-static float *new_answers(const mox_model *m)
-{
-    float *p = calloc((size_t)(N_STEPS * m->dims.n_vocab), sizeof *p);
-    assert_non_null(p);
-    return p;
-}
-
-static mox_context *new_context(const mox_model *m, const mox_context_opts *o)
-{
-    mox_context *c;
-    mox_err err;
-    ok(mox_context_create(&c, m, o, &err), &err);
-    return c;
-}
-
 static float *answers_of(mox_context *c)
 {
     mox_seq *s;
     mox_err err;
-    float *out = new_answers(c->model);
+    float *out = new_answers(c->model, N_STEPS);
     ok(mox_seq_create(&s, c, &err), &err);
     ok(try_steps(c, s, out, NULL, &err), &err);
     mox_seq_destroy(&s);
@@ -385,25 +370,7 @@ static void allocations_fail(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true);
     const mox_context_opts o = cold_opts(m, 2, 3);
-    const int64_t live = mox_alloc_live();
-    for (long i = 1;; i++) {
-        nth f = {.at = i};
-        mox_context *c;
-        mox_err err = {0};
-        mox_alloc_set_hook(fail_nth_alloc, &f);
-        const mox_status status = mox_context_create(&c, m, &o, &err);
-        mox_alloc_set_hook(NULL, NULL);
-        if (f.count < i) {
-            ok(status, &err);
-            assert_true(i > 40);
-            mox_context_destroy(&c);
-            break;
-        }
-        assert_null(c);
-        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
-        assert_int_equal(mox_alloc_live(), live);
-    }
-    assert_int_equal(mox_alloc_live(), live);
+    check_allocations_fail(m, &o, 40);
     mox_model_close(&m);
 }
 
@@ -412,19 +379,7 @@ static void steps_allocate_nothing(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true);
     const mox_context_opts o = cold_opts(m, 2, 3);
-    mox_context *c = new_context(m, &o);
-    mox_seq *s;
-    mox_err err;
-    float *got = new_answers(m);
-    ok(mox_seq_create(&s, c, &err), &err);
-    nth f = {.at = -1};
-    mox_alloc_set_hook(fail_nth_alloc, &f);
-    const mox_status status = try_steps(c, s, got, NULL, &err);
-    mox_alloc_set_hook(NULL, NULL);
-    ok(status, &err);
-    assert_int_equal(f.count, 0);
-    mox_context_destroy(&c);
-    free(got);
+    check_steps_allocate_nothing(m, &o, try_steps, N_STEPS);
     mox_model_close(&m);
 }
 
@@ -434,7 +389,7 @@ static void steps_fail_and_go_on(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true), *mapped = open_model(dirs[0], false);
     const mox_context_opts o = cold_opts(m, 4, 3);
-    float *want = resident_answers(mapped, false), *got = new_answers(m);
+    float *want = resident_answers(mapped, false), *got = new_answers(m, N_STEPS);
     mox_context *c = new_context(m, &o);
     mox_seq *s;
     mox_err err;

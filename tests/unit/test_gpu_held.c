@@ -175,19 +175,9 @@ static void place_experts(void)
 {
     mox_expert all[EXPERTS];
     const mox_mat gate = affine(4, EXPERTS * WIDTH, DIM), up = affine(4, EXPERTS * WIDTH, DIM), down = affine(4, EXPERTS * DIM, WIDTH);
-    const mox_mat stacks[3] = {gate, up, down};
-    for (int32_t e = 0; e < EXPERTS; e++) {
-        mox_mat m[3];
-        for (int i = 0; i < 3; i++) {
-            const int64_t rows = stacks[i].rows / EXPERTS, scales = e * rows * stacks[i].cols / 64 * 2;
-            m[i] = stacks[i];
-            m[i].rows = rows;
-            m[i].w = (const uint8_t *)m[i].w + e * rows * m[i].cols / 2;
-            m[i].scales = (const uint8_t *)m[i].scales + scales;
-            m[i].biases = (const uint8_t *)m[i].biases + scales;
-        }
-        all[e] = (mox_expert){.id = e, .gate = m[0], .up = m[1], .down = m[2]};
-    }
+    for (int32_t e = 0; e < EXPERTS; e++)
+        all[e] = (mox_expert){.id = e, .gate = mox_mat_rows(&gate, e * WIDTH, WIDTH), .up = mox_mat_rows(&up, e * WIDTH, WIDTH),
+                              .down = mox_mat_rows(&down, e * DIM, DIM)};
     must(at.dev->apart->place_experts(at.dev, 0, all, EXPERTS, NULL, 0, &at.err));
 }
 

@@ -117,18 +117,6 @@ static mox_mat affine(mox_rng *rng, int bits, int64_t rows, int64_t cols)
                      .biases = halves_of(rng, rows * cols / GROUP, true, -1, -0.5f)};
 }
 
-/* Of so many matrices on top of each other, each with that many rows. */
-static mox_mat part_of(const mox_mat *all, int64_t i, int64_t rows)
-{
-    mox_mat m = *all;
-    const int64_t scales = mox_mat_scale_row_bytes(&m.layout, m.cols);
-    m.rows = rows;
-    m.w += i * rows * mox_mat_row_bytes(&m.layout, m.cols);
-    m.scales += i * rows * scales;
-    m.biases += i * rows * scales;
-    return m;
-}
-
 /* What f gives on each device; sizes of n numbers. */
 typedef struct outcome {
     double off;     /* |difference| / |values|, root mean squares */
@@ -284,7 +272,8 @@ static float *experts(const problem *p, int64_t *n)
     const mox_mat gate = affine(&rng, p->bits, EXPERTS * width, DIM), up = affine(&rng, p->bits, EXPERTS * width, DIM);
     const mox_mat down = affine(&rng, p->bits, EXPERTS * DIM, width); /* stacks, wherever the device puts them */
     for (int32_t e = 0; e < EXPERTS; e++)
-        all[e] = (mox_expert){.id = e, .gate = part_of(&gate, e, width), .up = part_of(&up, e, width), .down = part_of(&down, e, DIM)};
+        all[e] = (mox_expert){.id = e, .gate = mox_mat_rows(&gate, e * width, width), .up = mox_mat_rows(&up, e * width, width),
+                              .down = mox_mat_rows(&down, e * DIM, DIM)};
     must(at.now->apart->place_experts(at.now, layer, all, EXPERTS, NULL, 0, &at.err));
     const int64_t pairs = p->n * K;
     int32_t ids[256];

@@ -48,12 +48,6 @@ static void take_steps(mox_context *c, float *out)
     mox_seq_destroy(&s);
 }
 
-static float *new_answers(const mox_model *m)
-{
-    float *p = calloc((size_t)(N_STEPS * m->dims.n_vocab), sizeof *p);
-    assert_non_null(p);
-    return p;
-}
 static void assert_same(const mox_model *m, const float *a, const float *b)
 {
     assert_memory_equal(a, b, (size_t)(N_STEPS * m->dims.n_vocab) * sizeof *a);
@@ -63,11 +57,9 @@ static mox_work resident_work;
 
 static float *resident_answers(const mox_model *m)
 {
-    mox_context *c;
-    mox_err err;
     const mox_context_opts o = base_opts();
-    float *want = new_answers(m);
-    ok(mox_context_create(&c, m, &o, &err), &err);
+    float *want = new_answers(m, N_STEPS);
+    mox_context *c = new_context(m, &o);
     take_steps(c, want);
     assert_true(want[0] != want[1]);
     mox_context_get_work(c, &resident_work);
@@ -89,13 +81,11 @@ static void check_slots(const mox_model *m, int64_t n_device, int64_t n_host, co
 {
     const mox_device_sizes sizes = sizes_of(m);
     mox_context_opts o = base_opts();
-    mox_context *c;
-    mox_err err;
     mox_expert_stats s;
-    float *got = new_answers(m);
+    float *got = new_answers(m, N_STEPS);
     o.device_bytes = mox_device_total(&sizes, n_device);
     o.expert_bytes = n_host * mox_model_expert_slot_bytes(m);
-    ok(mox_context_create(&c, m, &o, &err), &err);
+    mox_context *c = new_context(m, &o);
     take_steps(c, got);
     assert_same(m, got, want);
     assert_true(used_bytes(c) <= o.device_bytes);
@@ -156,14 +146,12 @@ static void same_bytes_with_guesses(void **state)
     for (int i = 0; i < n_dirs; i++) {
         mox_model *mapped = open_model(dirs[i], false), *m = open_model(dirs[i], true);
         const mox_device_sizes sizes = sizes_of(m);
-        float *want = resident_answers(mapped), *got = new_answers(m);
+        float *want = resident_answers(mapped), *got = new_answers(m, N_STEPS);
         mox_context_opts o = base_opts();
-        mox_context *c;
-        mox_err err;
         mox_expert_stats s;
         o.device_bytes = mox_device_total(&sizes, mox_max_i64(sizes.n_experts / 3, sizes.least_slots));
         o.expert_bytes = sizes.n_experts * mox_model_expert_slot_bytes(m);
-        ok(mox_context_create(&c, m, &o, &err), &err);
+        mox_context *c = new_context(m, &o);
         for (int round = 0; round < 2; round++) { /* in the second one the host has them */
             c->tier.foresight = (mox_foresight){.reads = true, .share = 1.0, .guessed = 1000, .right = 1000};
             take_steps(c, got);
@@ -215,18 +203,17 @@ static void sequences_together(void **state)
     float *want = malloc(bytes), *got = malloc(bytes);
     mox_context_opts o = base_opts();
     mox_context_sizes s;
-    mox_context *c;
     mox_err err;
     mox_expert_stats stats;
     assert_true(want && got);
     o.n_seqs = SEQS;
-    ok(mox_context_create(&c, mapped, &o, &err), &err);
+    mox_context *c = new_context(mapped, &o);
     take_rounds(c, SEQS, want);
     mox_context_destroy(&c);
     ok(mox_context_measure(m, &o, &s, &err), &err);
     o.device_bytes = mox_device_total(&s.device, mox_max_i64(s.device.n_experts / 4, s.device.least_slots));
     o.expert_bytes = s.device.n_experts / 2 * mox_model_expert_slot_bytes(m);
-    ok(mox_context_create(&c, m, &o, &err), &err);
+    c = new_context(m, &o);
     take_rounds(c, SEQS, got);
     mox_context_get_expert_stats(c, &stats);
     assert_true(stats.device_misses > stats.n_device_slots); /* some had to go */
@@ -245,12 +232,10 @@ static void all_stay_when_they_fit(void **state)
     mox_model *m = open_model(dirs[0], false);
     const mox_device_sizes s = sizes_of(m);
     mox_context_opts o = base_opts();
-    mox_context *c;
-    mox_err err;
     mox_expert_stats stats;
     o.device_bytes = mox_device_total(&s, -1);
-    ok(mox_context_create(&c, m, &o, &err), &err);
-    float *want = resident_answers(m), *got = new_answers(m);
+    mox_context *c = new_context(m, &o);
+    float *want = resident_answers(m), *got = new_answers(m, N_STEPS);
     take_steps(c, got);
     assert_same(m, got, want);
     mox_context_get_expert_stats(c, &stats);
@@ -291,12 +276,11 @@ static void probes_keep_the_budget(void **state)
     const mox_device_sizes s = sizes_of(m);
     for (int enough = 0; enough < 2; enough++) {
         mox_context_opts o = base_opts();
-        mox_context *c;
         mox_device_probe *p;
         mox_err err;
         nth f = {.at = 1};
         o.device_bytes = mox_device_total(&s, -1) + (128 << 20) - 1 + enough;
-        ok(mox_context_create(&c, m, &o, &err), &err);
+        mox_context *c = new_context(m, &o);
         mox_alloc_set_hook(fail_nth_alloc, &f);
         const mox_status status = mox_device_probe_create(&p, c, &err);
         mox_alloc_set_hook(NULL, NULL);
@@ -323,26 +307,7 @@ static void allocations_fail(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true);
     const mox_context_opts o = tight_opts(m);
-    const int64_t live = mox_alloc_live();
-    for (long i = 1;; i++) {
-        nth f = {.at = i};
-        mox_context *c;
-        mox_err err = {0};
-        mox_alloc_set_hook(fail_nth_alloc, &f);
-        const mox_status status = mox_context_create(&c, m, &o, &err);
-        mox_alloc_set_hook(NULL, NULL);
-        if (f.count < i) {
-            ok(status, &err);
-            assert_true(i > 30);
-            mox_context_destroy(&c);
-            break;
-        }
-        assert_null(c);
-        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
-        assert_true(err.msg[0] != 0);
-        assert_int_equal(mox_alloc_live(), live);
-    }
-    assert_int_equal(mox_alloc_live(), live);
+    check_allocations_fail(m, &o, 30);
     mox_model_close(&m);
 }
 
@@ -351,20 +316,7 @@ static void steps_allocate_nothing(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true);
     const mox_context_opts o = tight_opts(m);
-    mox_context *c;
-    mox_seq *s;
-    mox_err err;
-    float *got = new_answers(m);
-    ok(mox_context_create(&c, m, &o, &err), &err);
-    ok(mox_seq_create(&s, c, &err), &err);
-    nth f = {.at = -1};
-    mox_alloc_set_hook(fail_nth_alloc, &f);
-    const mox_status status = try_steps(c, s, got, NULL, &err);
-    mox_alloc_set_hook(NULL, NULL);
-    ok(status, &err);
-    assert_int_equal(f.count, 0);
-    mox_context_destroy(&c);
-    free(got);
+    check_steps_allocate_nothing(m, &o, try_steps, N_STEPS);
     mox_model_close(&m);
 }
 
@@ -374,11 +326,10 @@ static void reads_fail(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true), *mapped = open_model(dirs[0], false);
     mox_context_opts o = tight_opts(m);
-    float *want = resident_answers(mapped), *got = new_answers(m);
-    mox_context *c;
+    float *want = resident_answers(mapped), *got = new_answers(m, N_STEPS);
     mox_seq *s;
     mox_err err;
-    ok(mox_context_create(&c, m, &o, &err), &err);
+    mox_context *c = new_context(m, &o);
     ok(mox_seq_create(&s, c, &err), &err);
     for (long at = 1; at < 40; at += 16) {
         nth f = {.at = at};
@@ -403,12 +354,11 @@ static void cancelled_steps(void **state)
     (void)state;
     mox_model *m = open_model(dirs[0], true), *mapped = open_model(dirs[0], false);
     mox_context_opts o = tight_opts(m);
-    float *want = resident_answers(mapped), *got = new_answers(m);
-    mox_context *c;
+    float *want = resident_answers(mapped), *got = new_answers(m, N_STEPS);
     mox_seq *s;
     mox_err err;
     int n_cancelled = 0;
-    ok(mox_context_create(&c, m, &o, &err), &err);
+    mox_context *c = new_context(m, &o);
     ok(mox_seq_create(&s, c, &err), &err);
     for (long at = 1; at < 60; at += 24) {
         countdown k = {.left = at};
@@ -465,14 +415,13 @@ static void a_tier_hands_out_every_expert_once(void **state)
     for (int i = 0; i < n_dirs; i++) {
         mox_model *mapped = open_model(dirs[i], false), *m = open_model(dirs[i], true);
         mox_context_opts o = base_opts();
-        mox_context *c;
         mox_err err;
         mox_rng rng;
         int32_t layers[2] = {-1, -1};
         for (int32_t k = 0; k < m->dims.n_layers; k++)
             if (m->layers[k].experts) layers[layers[0] >= 0] = k;
         if (layers[1] < 0) layers[1] = layers[0];
-        ok(mox_context_create(&c, mapped, &o, &err), &err); /* for its device, which has all weights that stay */
+        mox_context *c = new_context(mapped, &o); /* for its device, which has all weights that stay */
         mox_rng_init(&rng, 7);
         for (int64_t n_device = 1; n_device <= 2 * m->n_experts; n_device = n_device * 2 + 1) {
             for (int64_t n_host = 1; n_host <= sizes_of(m).n_experts; n_host *= 4) {
@@ -513,11 +462,10 @@ static void plans_keep_both_budgets(void **state)
             assert_true(p.fits && p.device.total <= vram && p.total <= o.ram_bytes);
             assert_true(p.device.n_slots == 0 || p.experts == MOX_EXPERTS_STREAM);
             mox_context_opts made = context;
-            mox_context *c;
             made.n_batch = (int32_t)p.n_batch;
             made.device_bytes = vram;
             made.expert_bytes = p.n_slots * p.slot_bytes;
-            ok(mox_context_create(&c, m, &made, &err), &err);
+            mox_context *c = new_context(m, &made);
             assert_true(used_bytes(c) <= vram);
             if (c->tier.model) assert_int_equal(c->tier.cache.n_slots, p.device.n_slots);
             else assert_int_equal(p.device.n_slots, 0);

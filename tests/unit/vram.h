@@ -39,6 +39,68 @@ static inline mox_device_sizes sizes_of(const mox_model *m)
     return s.device;
 }
 
+static inline mox_context *new_context(const mox_model *m, const mox_context_opts *o)
+{
+    mox_context *c;
+    mox_err err;
+    ok(mox_context_create(&c, m, o, &err), &err);
+    return c;
+}
+
+static inline float *new_answers(const mox_model *m, int n_steps)
+{
+    float *p = calloc((size_t)(n_steps * m->dims.n_vocab), sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* ---- failures ---- */
+
+/* At each of the allocations of create, of which there are so many at least. */
+static inline void check_allocations_fail(const mox_model *m, const mox_context_opts *o, long least)
+{
+    const int64_t live = mox_alloc_live();
+    for (long i = 1;; i++) {
+        nth f = {.at = i};
+        mox_context *c;
+        mox_err err = {0};
+        mox_alloc_set_hook(fail_nth_alloc, &f);
+        const mox_status status = mox_context_create(&c, m, o, &err);
+        mox_alloc_set_hook(NULL, NULL);
+        if (f.count < i) {
+            ok(status, &err);
+            assert_true(i > least);
+            mox_context_destroy(&c);
+            break;
+        }
+        assert_null(c);
+        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
+        assert_true(err.msg[0] != 0);
+        assert_int_equal(mox_alloc_live(), live);
+    }
+    assert_int_equal(mox_alloc_live(), live);
+}
+
+/* Some steps of a sequence; logits [so many][vocabulary]. */
+typedef mox_status steps_fn(mox_context *c, mox_seq *s, float *out, const mox_step_opts *opts, mox_err *err);
+
+static inline void check_steps_allocate_nothing(const mox_model *m, const mox_context_opts *o, steps_fn *steps, int n_steps)
+{
+    mox_context *c = new_context(m, o);
+    mox_seq *s;
+    mox_err err;
+    float *got = new_answers(m, n_steps);
+    ok(mox_seq_create(&s, c, &err), &err);
+    nth f = {.at = -1};
+    mox_alloc_set_hook(fail_nth_alloc, &f);
+    const mox_status status = steps(c, s, got, NULL, &err);
+    mox_alloc_set_hook(NULL, NULL);
+    ok(status, &err);
+    assert_int_equal(f.count, 0);
+    mox_context_destroy(&c);
+    free(got);
+}
+
 /* Every read from the n-th on fails. */
 static inline int fail_from_nth(void *user, const char *path, const char *what)
 {
@@ -60,6 +122,8 @@ static inline int cancel_at_nth(void *user, const char *path, const char *what)
     if (__atomic_sub_fetch(&c->left, 1, __ATOMIC_RELAXED) == 0) mox_cancel_raise(&c->cancel);
     return 0;
 }
+
+/* ---- bytes ---- */
 
 /* Compares bytes on the device with those of the file. */
 static inline void check_part(mox_dev *dev, const void *on_device, const mox_model *m, const mox_extent *e)
