@@ -128,6 +128,10 @@ mox_status mox_gpu_find_known(mox_dev *d, const float *p, int64_t n, const float
 /* Rows of x that kernels can read 16 bytes at a time? */
 static inline bool mox_gpu_is_wide(const float *x, int64_t stride) { return (uintptr_t)x % 16 == 0 && stride % 4 == 0; }
 
+/* slots_attention.c: how many pieces rows that are alone in their spans are cut into: as many as n_parts floats have room for,
+ * `most` at most, and one where no row sees more than least_keys keys. */
+int64_t mox_gpu_pieces(const mox_gpu_attention *p, const mox_span *spans, int64_t n_parts, int64_t least_keys, int64_t most);
+
 /* MOX_E_UNSUPPORTED for heads that kernels of attention have no room for. */
 mox_status mox_gpu_check_heads(const mox_dev *d, int64_t dim, int64_t v_dim, mox_err *err);
 

@@ -89,22 +89,27 @@ static mox_gpu_kernel share_kernel(const mox_gpu_attention *p)
     }
 }
 
+int64_t mox_gpu_pieces(const mox_gpu_attention *p, const mox_span *spans, int64_t n_parts, int64_t least_keys, int64_t most)
+{
+    int64_t deepest = 0;
+    for (int64_t i = 0; i < p->n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
+    const int64_t room = n_parts / (p->n_spans * p->heads * (p->v_dim + 2));
+    return deepest < least_keys ? 1 : mox_max_i64(1, mox_min_i64(room, most));
+}
+
 /* Rows that are alone in their spans; n_parts: floats at p->parts. */
 static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *spans, int64_t n_parts)
 {
-    int64_t deepest = 0;
-    for (int64_t i = 0; i < p.n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
-    const int64_t room = n_parts / (p.n_spans * p.heads * (p.v_dim + 2));
     const mox_gpu_kernel share = share_kernel(&p);
-    if (share != MOX_GPU_KERNEL_COUNT && room > 1 && deepest >= SHARE_KEYS) {
+    const int64_t pieces = mox_gpu_pieces(&p, spans, n_parts, SHARE_KEYS, MOX_GPU_JOIN_PIECES);
+    if (share != MOX_GPU_KERNEL_COUNT && pieces > 1) {
         const int64_t groups = p.kv_heads * mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SHARE_HEADS);
-        const int64_t pieces = mox_min_i64(mox_min_i64(room, MOX_GPU_JOIN_PIECES), SHARE_GROUPS / (groups * p.n_spans));
-        p.n_pieces = mox_max_i64(pieces, 1);
+        p.n_pieces = mox_max_i64(1, mox_min_i64(pieces, SHARE_GROUPS / (groups * p.n_spans)));
         mox_gpu_launch(d, share, groups, p.n_spans, p.n_pieces, &p, sizeof p);
         if (p.n_pieces > 1) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
         return;
     }
-    const bool cut = deepest >= MOX_ATTENTION_PIECE && room >= MOX_GPU_PIECES;
+    const bool cut = mox_gpu_pieces(&p, spans, n_parts, MOX_ATTENTION_PIECE, MOX_GPU_PIECES) == MOX_GPU_PIECES;
     const bool decodes = takes_quads(&p) && (p.dim == 64 || p.dim == 128 || p.dim == 256);
     p.n_pieces = cut ? MOX_GPU_PIECES : 1;
     mox_gpu_launch(d, decodes ? MOX_GPU_KERNEL_attention_decode : MOX_GPU_KERNEL_attention, p.heads, p.n_spans, p.n_pieces, &p, sizeof p);

@@ -77,10 +77,7 @@ static mox_status slot_mla_out(mox_dev *d, const mox_mla_out_args *a, mox_err *e
 /* Rows that are alone in their spans; as many streams per head as it takes to keep the GPU busy. */
 static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *spans, int64_t n_parts)
 {
-    int64_t deepest = 0;
-    for (int64_t i = 0; i < p.n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
-    const int64_t room = n_parts / (p.n_spans * p.heads * (p.v_dim + 2));
-    if (deepest >= CUT_KEYS && room > 1) p.n_pieces = mox_min_i64(room, MOX_GPU_PIECES);
+    p.n_pieces = mox_gpu_pieces(&p, spans, n_parts, CUT_KEYS, MOX_GPU_PIECES);
     const int64_t teams = mox_ceil_div(p.heads, STREAM_HEADS) * p.n_spans * p.n_pieces;
     mox_gpu_attention_latent l = {.a = p, .n_streams = STREAMS_MOST};
     while (l.n_streams > 1 && mox_ceil_div(teams * (l.n_streams / 2), STREAMS_MOST) >= BUSY) l.n_streams /= 2;
