@@ -309,8 +309,13 @@ def test_states():
                 assert status == 200, answer
                 return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
+        def foreign(*words):
+            with Server("--state-dir", states, "-c", "512", "--parallel", "1", *words) as s:
+                return s.until(lambda: "ignoring 1 files" in s.errors(), 0.5)
+
         assert reused() == 0
         assert reused() > 400
+        assert not foreign() and foreign("--isa", "ref") and foreign("--device", "emu")
         assert reused("--fast") == 0 and reused("--deterministic") == 0
         assert reused(model=other) == 0
         assert reused() > 400
