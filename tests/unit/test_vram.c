@@ -268,6 +268,24 @@ static void too_small(void **state)
     }
 }
 
+static void a_budget_is_of_one_device_with_memory(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], false);
+    static const char *const devices[] = {"emu:0,1", "metal"};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        mox_context_opts o = base_opts();
+        mox_context *c;
+        mox_err err;
+        o.device = devices[i];
+        o.device_bytes = (int64_t)1 << 30;
+        assert_int_equal(mox_context_create(&c, m, &o, &err), MOX_E_ARG);
+        assert_null(c);
+        assert_non_null(strstr(err.msg, "one GPU"));
+    }
+    mox_model_close(&m);
+}
+
 /* A probe of the device takes what the budget leaves.  That this is too little is not what it says when there is no memory. */
 static void probes_keep_the_budget(void **state)
 {
@@ -491,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sequences_together),
         cmocka_unit_test(all_stay_when_they_fit),
         cmocka_unit_test(too_small),
+        cmocka_unit_test(a_budget_is_of_one_device_with_memory),
         cmocka_unit_test(probes_keep_the_budget),
         cmocka_unit_test(allocations_fail),
         cmocka_unit_test(steps_allocate_nothing),
