@@ -559,6 +559,20 @@ static float *finish_with(const problem *p, int64_t *n)
     return h;
 }
 
+/* As many as the parts have room for, and not one more. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    enum { HEADS = 3, V = 62, PIECE = 2 * HEADS * (V + 2), KEYS = 256, MOST = 16 };
+    const mox_gpu_attention p = {.n_spans = 2, .heads = HEADS, .v_dim = V};
+    const mox_span few[2] = {{.n = 1, .pos0 = KEYS - 1}, {.n = 1}}, many[2] = {{.n = 1}, {.n = 1, .pos0 = KEYS}};
+    assert_int_equal(mox_gpu_pieces(&p, few, 7 * PIECE, KEYS, MOST), 1);
+    assert_int_equal(mox_gpu_pieces(&p, many, 0, KEYS, MOST), 1);
+    assert_int_equal(mox_gpu_pieces(&p, many, 7 * PIECE - 1, KEYS, MOST), 6);
+    assert_int_equal(mox_gpu_pieces(&p, many, 7 * PIECE, KEYS, MOST), 7);
+    assert_int_equal(mox_gpu_pieces(&p, many, 99 * PIECE, KEYS, MOST), MOST);
+}
+
 /* Latent attention of two rows, the second of which sees p->deep keys. */
 static float *latent(const problem *p, int64_t *n)
 {
@@ -616,6 +630,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_experts, begin, end),
         cmocka_unit_test_setup_teardown(test_experts_that_come, begin, end),
         cmocka_unit_test_setup_teardown(test_attention, begin, end),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test_setup_teardown(test_together, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
