@@ -140,17 +140,19 @@ static bool four_right(const both_mat *m, const float *x, int64_t n, const both_
     const mox_gpu_matvec4 p = {.w = m->device, .x = upload_f32(x + skip, n * cols), .y = device_f32(n * (rows + 1)),
                                .x_stride = cols, .y_stride = rows + 1, .bias = bias->device};
     float *want = floats(n * (rows + 1));
-    double *mag = doubles(n * (rows + 1));
+    double *mag = doubles(n * (rows + 1)), unused;
+    const float *bounds = four_bounds(x, n * cols);
     for (int64_t i = 0; i < n * (rows + 1); i++) {
         const int64_t t = i / (rows + 1), r = i % (rows + 1);
         mag[i] = 0;
         if (r == rows) continue;
-        want[i] = (float)(dot(m, r, x + t * cols, &mag[i]) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, r)));
+        (void)dot(m, r, bounds + t * cols, &mag[i]);
+        want[i] = (float)(dot(m, r, x + t * cols, &unused) + (bias->host.type == MOX_DT_NONE ? 0 : (double)mox_vec_at(&bias->host, r)));
     }
     launch(MOX_GPU_KERNEL_matvec4, over(rows, 16), n, 1, &p);
     mox_gpu_matvec4_tall tall = p;
     tall.y = device_f32(n * (rows + 1));
-    launch(MOX_GPU_KERNEL_matvec4_tall, over(rows, 32), n, 1, &tall);
+    launch(MOX_GPU_KERNEL_matvec4_tall, over(rows, MOX_GPU_FOUR_TALL), n, 1, &tall);
     const bool right = within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
     assert_int_equal(within(download_f32(tall.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7), right);
     return right;
@@ -205,7 +207,7 @@ static void test_four_three(void **state)
     const mox_gpu_project4 p = {.w0 = m[0].device, .w1 = m[1].device, .w2 = m[2].device, .bias0 = bias[0].device,
                                 .bias1 = bias[1].device, .bias2 = bias[2].device, .y0 = y[0], .y1 = y[1], .y2 = y[2], .x = x,
                                 .x_stride = COLS};
-    launch(MOX_GPU_KERNEL_project4, 3 + 1 + 1, N, 1, &p);
+    launch(MOX_GPU_KERNEL_project4, 1 + 1 + 1, N, 1, &p);
     for (int i = 0; i < 3; i++) {
         const mox_gpu_matvec4 one = {.w = m[i].device, .x = x, .y = device_f32(N * rows[i]), .x_stride = COLS,
                                      .y_stride = rows[i], .bias = bias[i].device};
@@ -286,7 +288,7 @@ static bool moe_right(const both_mat *gate, const both_mat *up, const both_mat *
                                      .w = upload_f32(w, FOUR_N * FOUR_K), .x = g.y, .h = upload_f32(h, n), .out = device_f32(n), .k = FOUR_K,
                                      .width = FOUR_WIDTH, .x_stride = FOUR_K * FOUR_WIDTH, .h_stride = FOUR_DIM, .out_stride = FOUR_DIM,
                                      .mode = MOX_GPU_SHARED_NONE};
-    launch(MOX_GPU_KERNEL_experts4_gate_up, FOUR_WIDTH / 16, FOUR_N * FOUR_K, 1, &g);
+    launch(MOX_GPU_KERNEL_experts4_gate_up, over(FOUR_WIDTH, MOX_GPU_EXPERTS4_ROWS), FOUR_N * FOUR_K, 1, &g);
     launch(MOX_GPU_KERNEL_experts4_down, FOUR_DIM / 16, FOUR_N, 1, &c);
     float *want = floats(n), inner[FOUR_WIDTH];
     double *mag = doubles(n), *sum = doubles(n), unused;

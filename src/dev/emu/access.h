@@ -36,6 +36,7 @@ typedef struct mox_emu_kernel {
     size_t params_bytes;
     int32_t n_threads;
     bool early; /* begins before the launch in front of it has ended */
+    bool hasty; /* and so the one behind it may begin before both have */
 } mox_emu_kernel;
 
 /* time << 16 | thread; 0: never. */
@@ -56,7 +57,7 @@ typedef struct mox_emu_run {
     int64_t group[3];
     int32_t thread;
     uint64_t now, group_since, launch_since;
-    uint64_t previous_since;          /* the launch before this one began then */
+    uint64_t previous_since;          /* the first launch that may still run beside this one began then */
     bool early[MOX_EMU_THREADS_MAX];  /* has not waited for it yet */
     mox_emu_space global, shared;
     const uint16_t *page_bytes; /* [pages of global]: bytes of the page that are allocated */
@@ -91,6 +92,7 @@ typedef enum mox_emu_wait {
     MOX_EMU_BARRIER_ALL,
     MOX_EMU_LANE_SUM,
     MOX_EMU_LANE_MAX,
+    MOX_EMU_LANE_MAX_U32,
     MOX_EMU_SHUFFLE,
     MOX_EMU_WAVE, /* nothing but all lanes being there */
     MOX_EMU_ROW_SUM,

@@ -143,6 +143,7 @@ static mox_status find(const mox_emu *e, const void *p, int64_t bytes, unsigned 
 
 mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, mox_err *err)
 {
+    e->was_hasty = false; /* a launch behind this begins when what is in front of it has ended */
     settle(e);
     unsigned char *data = NULL;
     if (bytes == 0) return MOX_OK;

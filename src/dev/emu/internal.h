@@ -58,6 +58,7 @@ struct mox_emu {
     int32_t *turn;           /* [MOX_EMU_THREADS_MAX], the order of a round */
     int32_t n_threads;
     mox_fiber host; /* who runs the launch */
+    bool was_hasty; /* the launch in front */
     const mox_emu_kernel *kernel;
     const void *params;
 

@@ -195,6 +195,13 @@ static void finish_butterfly(mox_emu_thread *wave, mox_emu_wait kind)
     for (int i = 0; i < MOX_EMU_LANES; i++) wave[i].bits = bits[0];
 }
 
+static void finish_max_u32(mox_emu_thread *wave)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < MOX_EMU_LANES; i++) most = wave[i].bits > most ? wave[i].bits : most;
+    for (int i = 0; i < MOX_EMU_LANES; i++) wave[i].bits = most;
+}
+
 static void finish_shuffle(mox_emu_thread *wave)
 {
     uint32_t bits[MOX_EMU_LANES];
@@ -206,6 +213,7 @@ static void finish_lanes(mox_emu_thread *wave)
 {
     const mox_emu_wait kind = wave[0].wait;
     if (kind == MOX_EMU_LANE_SUM || kind == MOX_EMU_LANE_MAX) finish_butterfly(wave, kind);
+    if (kind == MOX_EMU_LANE_MAX_U32) finish_max_u32(wave);
     if (kind == MOX_EMU_SHUFFLE) finish_shuffle(wave);
     if (kind == MOX_EMU_ROW_SUM || kind == MOX_EMU_ROW_MAX) mox_emu_finish_row(wave, kind == MOX_EMU_ROW_SUM);
     if (kind == MOX_EMU_MMA) mox_emu_finish_mma(wave);
@@ -331,7 +339,8 @@ static void run_grid(mox_emu *e, const int64_t groups[3])
     uint64_t stride = (uint64_t)n / 2 + 1 + mox_rng_u64(&e->rng) % 97;
     while (gcd(stride, (uint64_t)n) != 1) stride++;
     order_threads(e);
-    e->run.previous_since = e->run.launch_since;
+    if (!e->was_hasty) e->run.previous_since = e->run.launch_since;
+    e->was_hasty = e->kernel->hasty;
     e->run.launch_since = e->run.now + 1;
     for (int64_t i = 0; i < n && e->fault == MOX_EMU_FINE; i++) {
         const int64_t g = nth(e, i, n, stride);

@@ -81,7 +81,7 @@ GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_PRIV
     }
 }
 
-GPU_KERNEL_EARLY(attention_decode, DECODE_THREADS)
+GPU_KERNEL_HASTY(attention_decode, DECODE_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, DECODE_THREADS * DECODE_PART); /* [streams, dim] */
     GPU_SHARED_ARRAY(f32, maxima, DECODE_STREAMS);

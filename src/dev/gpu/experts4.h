@@ -41,19 +41,24 @@ GPU_FN void shared_logit(const GPU_CONSTANT(mox_gpu_experts4_gate_up) *p, int64_
     if (me == 0) gpu_store(p->logit, t, sum);
 }
 
+/* Rows by tiles that are half of gate and half of up, so that their product is made where they are. */
+enum { PAIR_ROWS = 8, GATE_UP_ROWS = MOX_GPU_EXPERTS4_ROWS, GATE_UP_TILES = GATE_UP_ROWS / PAIR_ROWS };
+
 GPU_KERNEL_EARLY_DENSE(experts4_gate_up, FOUR_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, 2 * FOUR_WAVES * 16);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, GATE_UP_TILES * FOUR_WAVES * FOUR_SUMS);
     const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
     const int32_t slots = (int32_t)(p->k + p->n_shared), place = (int32_t)gpu_group_y(), t = place / slots;
     const int32_t turn = place - t * slots, slot = turn == 0 && p->n_shared != 0 ? (int32_t)p->k : turn - (int32_t)p->n_shared;
-    const int64_t row = gpu_group_x() * 16;
+    const int64_t row = gpu_group_x() * GATE_UP_ROWS;
+    GPU_SHARED(quad) *mine = planes + wave * FOUR_QUADS, *zeros = planes + FOUR_WAVES * FOUR_QUADS;
     if (place >= p->n_pairs) { /* the whole group */
         if (row == 0) shared_logit(p, place - p->n_pairs, sums, me);
         else gpu_previous();
         return;
     }
+    four_zeros(zeros, me);
     const bool is_shared = slot == (int32_t)p->k; /* the same in the group; its weights wait for nobody, so it is first */
     int64_t expert = 0;
     if (!is_shared) {
@@ -63,36 +68,31 @@ GPU_KERNEL_EARLY_DENSE(experts4_gate_up, FOUR_THREADS, 2)
     const mox_gpu_mat gate = slot_mat(p->gate, p->shared_gate, is_shared, expert), up = slot_mat(p->up, p->shared_up, is_shared, expert);
     const int32_t n_chunks = (int32_t)gate.cols / FOUR_CHUNK;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
-    four_tile tile_gate, tile_up;
-    float sum_gate[2], sum_up[2], y[2];
+    four_tile tile[FOUR_TILES];
+    float sum[2 * FOUR_TILES];
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) sum_gate[h] = sum_up[h] = 0.0f;
+    for (int32_t i = 0; i < 2 * FOUR_TILES; i++) sum[i] = 0.0f;
     for (int32_t first = 0; first < n_chunks; first += FOUR_WAVES) {
         const int32_t chunk = first + wave;
         const bool there = chunk < n_chunks; /* the same in a wave */
-        four_x of_x = four_none();
-        if (there) {
-            four_load(gate, row, chunk, lane, &tile_gate);
-            four_load(up, row, chunk, lane, &tile_up);
+        GPU_UNROLL
+        for (int32_t k = 0; k < GATE_UP_TILES; k++) {
+            if (!there) continue;
+            four_load_half(gate, row + PAIR_ROWS * k, chunk, lane, 0, &tile[k]);
+            four_load_half(up, row + PAIR_ROWS * k, chunk, lane, 1, &tile[k]);
         }
         if (is_shared && first == 0) gpu_previous();
-        if (there) of_x = four_split(x + chunk * FOUR_CHUNK, planes + wave * FOUR_QUADS, lane);
+        if (there) four_split(x + chunk * FOUR_CHUNK, mine, lane);
         gpu_barrier();
-        if (there) {
-            four_dots(&tile_gate, planes + wave * FOUR_QUADS, of_x, lane, y);
-            sum_gate[0] += y[0];
-            sum_gate[1] += y[1];
-            four_dots(&tile_up, planes + wave * FOUR_QUADS, of_x, lane, y);
-            sum_up[0] += y[0];
-            sum_up[1] += y[1];
-        }
-        gpu_barrier();
+        if (there) four_dots(tile, GATE_UP_TILES, mine, zeros, 1.0f, lane, sum);
+        if (first + FOUR_WAVES < n_chunks) gpu_barrier(); /* the whole group */
     }
-    four_leave(sum_gate, sums, wave, lane);
-    four_leave(sum_up, sums + FOUR_WAVES * 16, wave, lane);
+    GPU_UNROLL
+    for (int32_t k = 0; k < GATE_UP_TILES; k++) four_leave(sum + 2 * k, sums + k * FOUR_WAVES * FOUR_SUMS, wave, lane);
     gpu_barrier();
-    if (me >= 16 || row + me >= gate.rows) return;
-    const float value = silu(four_join(sums, 0, FOUR_WAVES, me)) * four_join(sums, FOUR_WAVES, FOUR_WAVES, me);
+    if (me >= GATE_UP_ROWS || row + me >= gate.rows) return;
+    const GPU_SHARED(f32) *of_tile = sums + me / PAIR_ROWS * FOUR_WAVES * FOUR_SUMS;
+    const float value = silu(four_join(of_tile, FOUR_WAVES, me % PAIR_ROWS)) * four_join(of_tile, FOUR_WAVES, me % PAIR_ROWS + PAIR_ROWS);
     gpu_store(p->y, (int64_t)(t * slots + slot) * gate.rows + row + me, value);
 }
 
@@ -104,10 +104,12 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
     const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES, k = (int32_t)p->k, per = (int32_t)p->width / FOUR_CHUNK;
     const int32_t n_jobs = (k + (int32_t)p->n_shared) * per;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
+    GPU_SHARED(quad) *mine = planes + wave * FOUR_QUADS, *zeros = planes + waves * FOUR_QUADS;
     four_tile tile[EXPERTS4_TILES];
-    float sum[2 * EXPERTS4_TILES], part[2], ahead[8];
+    float sum[2 * EXPERTS4_TILES], ahead[8];
     GPU_UNROLL
     for (int32_t i = 0; i < 2 * EXPERTS4_TILES; i++) sum[i] = 0.0f;
+    four_zeros(zeros, me);
     if (me < k) { /* what chose them is older than the launch in front, which made x */
         gpu_store(ids, me, gpu_load(p->ids, t * k + me));
         gpu_store(weights, me, gpu_load(p->w, t * k + me));
@@ -124,8 +126,7 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
     for (int32_t first = 0; first < n_jobs; first += waves) {
         const bool there = first + wave < n_jobs, more = first + wave + waves < n_jobs; /* the same in a wave */
         const float weight = slot == k ? shared_weight : gpu_load(weights, slot);
-        four_x of_x = four_none();
-        if (there) of_x = four_planes(ahead, planes + wave * FOUR_QUADS, lane);
+        if (there) four_planes(ahead, mine, lane);
         gpu_barrier();
         if (more) {
             job = first + wave + waves;
@@ -136,38 +137,36 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
         GPU_UNROLL
         for (int32_t i = 0; i < EXPERTS4_TILES; i++) {
             if (i >= tiles || !there) continue;
-            four_dots(&tile[i], planes + wave * FOUR_QUADS, of_x, lane, part);
-            sum[2 * i] += weight * part[0];
-            sum[2 * i + 1] += weight * part[1];
+            four_dots(&tile[i], 1, mine, zeros, weight, lane, sum + 2 * i);
             if (more) four_load(m, row + 16 * i, job - slot * per, lane, &tile[i]);
         }
         if (first + waves < n_jobs) gpu_barrier(); /* the whole group */
     }
     GPU_UNROLL
     for (int32_t i = 0; i < EXPERTS4_TILES; i++)
-        if (i < tiles) four_leave(sum + 2 * i, sums + i * waves * 16, wave, lane);
+        if (i < tiles) four_leave(sum + 2 * i, sums + i * waves * FOUR_SUMS, wave, lane);
     gpu_barrier();
     const int64_t r = row + me;
     if (me >= tiles * 16 || r >= p->down.first.rows) return;
     float out = p->h ? gpu_load(p->h, t * p->h_stride + r) : 0.0f;
-    out += four_join(sums + me / 16 * waves * 16, 0, waves, me % 16);
+    out += four_join(sums + me / 16 * waves * FOUR_SUMS, waves, me % 16);
     if (p->bias.type != MOX_GPU_NONE) out += stored_number(p->bias.data, (int32_t)p->bias.type, r);
     gpu_store(p->out, t * p->out_stride + r, out);
 }
 
-GPU_KERNEL_EARLY(experts4_down, DOWN4_THREADS)
+GPU_KERNEL_HASTY(experts4_down, DOWN4_THREADS)
 {
-    GPU_SHARED_ARRAY(quad, planes, DOWN4_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, DOWN4_WAVES * 16);
+    GPU_SHARED_ARRAY(quad, planes, DOWN4_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, DOWN4_WAVES * FOUR_SUMS);
     GPU_SHARED_ARRAY(i32, ids, MOX_GPU_EXPERTS4_SLOTS);
     GPU_SHARED_ARRAY(f32, weights, MOX_GPU_EXPERTS4_SLOTS);
     down_rows(p, gpu_group_x() * 16, gpu_group_y(), 1, DOWN4_WAVES, planes, sums, ids, weights, gpu_thread());
 }
 
-GPU_KERNEL_EARLY_DENSE(experts4_down_long, FOUR_THREADS, 2)
+GPU_KERNEL_HASTY_DENSE(experts4_down_long, FOUR_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, EXPERTS4_TILES * FOUR_WAVES * 16);
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, EXPERTS4_TILES * FOUR_WAVES * FOUR_SUMS);
     GPU_SHARED_ARRAY(i32, ids, MOX_GPU_EXPERTS4_SLOTS);
     GPU_SHARED_ARRAY(f32, weights, MOX_GPU_EXPERTS4_SLOTS);
     down_rows(p, gpu_group_x() * (EXPERTS4_TILES * 16), gpu_group_y(), EXPERTS4_TILES, FOUR_WAVES, planes, sums, ids, weights,
@@ -176,11 +175,12 @@ GPU_KERNEL_EARLY_DENSE(experts4_down_long, FOUR_THREADS, 2)
 
 /* ---- up to four products of the same rows ---- */
 
-GPU_FN void project_rows(const GPU_CONSTANT(mox_gpu_project4) *p, int32_t x, int64_t t, int32_t held, GPU_SHARED(quad) *planes,
-                         GPU_SHARED(f32) *sums, int32_t me)
+/* By 16 times tiles times sets rows, see four_product. */
+GPU_FN void project_rows(const GPU_CONSTANT(mox_gpu_project4) *p, int32_t x, int64_t t, bool again, int32_t tiles, int32_t sets, int32_t waves,
+                         GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t me)
 {
-    const int32_t second = (int32_t)(p->w0.rows + 15) / 16, third = second + (int32_t)(p->w1.rows + 15) / 16;
-    const int32_t fourth = third + (int32_t)(p->w2.rows + 15) / 16;
+    const int32_t rows = sets * tiles * 16, second = ((int32_t)p->w0.rows + rows - 1) / rows;
+    const int32_t third = second + ((int32_t)p->w1.rows + rows - 1) / rows, fourth = third + ((int32_t)p->w2.rows + rows - 1) / rows;
     mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
     mox_gpu_vec bias = p->bias0;
     GPU_GLOBAL(f32) *y = p->y0;
@@ -201,31 +201,39 @@ GPU_FN void project_rows(const GPU_CONSTANT(mox_gpu_project4) *p, int32_t x, int
         y = p->y1;
         first = second;
     }
-    const int64_t row = (x - first) * 16;
+    const int64_t row = (x - first) * rows;
     const GPU_GLOBAL(f32) *of_token = p->x + t * p->x_stride;
     if (row >= w.rows) { /* the whole group */
-        norm_row(of_token, p->norm.out + t * p->norm.stride, p->w0.cols, p->norm.weight, p->norm.offset, p->norm.eps, sums, me);
+        norm_row(of_token, p->norm.out + t * p->norm.stride, p->w0.cols, p->norm.weight, p->norm.offset, p->norm.eps, sets * waves * GPU_LANES, sums,
+                 me);
         return;
     }
-    (void)four_product(w, p->norm, of_token, 0, row, held, planes, sums, me);
-    if (me >= 16 || row + me >= w.rows) return;
-    gpu_store(y, t * w.rows + row + me,
-              four_join(sums, 0, FOUR_WAVES, me) * four_rms(p->norm, sums + FOUR_WAVES * 16, w.cols) + four_bias(bias, row + me));
+    (void)four_product(w, p->norm, of_token, 0, row, again, tiles, sets, waves, planes, sums, me);
+    if (me >= rows || row + me >= w.rows) return;
+    gpu_store(y, t * w.rows + row + me, four_row(w, p->norm, sums, sets * tiles, waves, me) + four_bias(bias, row + me));
 }
 
-GPU_KERNEL_EARLY_DENSE(project4, FOUR_THREADS, 3)
+/* For so few groups that each may have a processor of the GPU to itself. */
+GPU_KERNEL_HASTY(project4, FOUR_TILES * FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_SUMS);
-    project_rows(p, (int32_t)gpu_group_x(), gpu_group_y(), 1, planes, sums, gpu_thread());
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * (FOUR_TILES * FOUR_SUMS + 1));
+    project_rows(p, (int32_t)gpu_group_x(), gpu_group_y(), false, 1, FOUR_TILES, FOUR_WAVES, planes, sums, gpu_thread());
+}
+
+GPU_KERNEL_HASTY_DENSE(project4_many, FOUR_THREADS, 2)
+{
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * (FOUR_TILES * FOUR_SUMS + 1));
+    project_rows(p, (int32_t)gpu_group_x(), gpu_group_y(), false, FOUR_TILES, 1, FOUR_WAVES, planes, sums, gpu_thread());
 }
 
 /* For few groups of long rows. */
-GPU_KERNEL_EARLY(project4_long, FOUR_THREADS)
+GPU_KERNEL_HASTY(project4_long, PRODUCT4_THREADS)
 {
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_SUMS);
-    project_rows(p, (int32_t)gpu_group_x(), gpu_group_y(), FOUR_HELD, planes, sums, gpu_thread());
+    GPU_SHARED_ARRAY(quad, planes, PRODUCT4_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, PRODUCT4_WAVES * (FOUR_SUMS + 1));
+    project_rows(p, (int32_t)gpu_group_x(), gpu_group_y(), true, 1, 1, PRODUCT4_WAVES, planes, sums, gpu_thread());
 }
 
 #endif

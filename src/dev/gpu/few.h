@@ -1,7 +1,8 @@
 /* dev/gpu/few.h -- products of 4-bit weights with some tokens, 5 to 64: sequences that generate together, short prompts.
  *
  * Here the weights are what takes time, so they are read once for all tokens, many of them at a time.  Weights are those
- * that matvec4.h reads, and numbers are made as there: a code is an f16 as it stands, x is two f16 numbers (planes)
+ * that matvec4.h reads, but numbers are made otherwise: a code is an f16 as it stands (masked to its place, nibble 0
+ * of a half is q 2^-24 and nibble 1 is 16 q 2^-24, subnormals that matrix units multiply exactly), x is two f16 numbers (planes)
  * that together have 22 bits, and scales and biases of the weights are applied in f32.  Four tokens of two planes are the
  * eight columns of a product, and a lane has the sums of one of them.
  *

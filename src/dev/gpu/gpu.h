@@ -13,8 +13,9 @@
  *   GPU_KERNEL(name, threads) {}   body of a kernel; p points to its parameters, a mox_gpu_name
  *   GPU_KERNEL_EARLY(name, threads) {}   the same, but may begin before the launch in front of it has
  *                                  ended; gpu_previous() waits for that, and R7 says what may be done before
- *   GPU_KERNEL_DENSE(name, threads, groups) {}, GPU_KERNEL_EARLY_DENSE   the same, with so few registers that
- *                                  so many groups are on a processor of the GPU at once
+ *   GPU_KERNEL_HASTY(name, threads) {}   an early one that lets the launch behind it begin at once
+ *   GPU_KERNEL_DENSE(name, threads, groups) {}, GPU_KERNEL_EARLY_DENSE, GPU_KERNEL_HASTY_DENSE   the same, with so
+ *                                  few registers that so many groups are on a processor of the GPU at once
  *   GPU_FN type name(...)          a function that kernels call
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is
@@ -24,7 +25,8 @@
  *   GPU_PRIVATE(t) *p              a variable of the thread
  *   GPU_CONSTANT(type) *p          parameters
  *   GPU_SHARED_ARRAY(t, name, n)   declares shared memory, in kernel bodies only; undefined at first
- *   GPU_TYPE(t, type)              makes a struct usable as t; GPU_CAST(t, p) is p as const GPU_GLOBAL(t) *
+ *   GPU_TYPE(t, type)              makes a struct usable as t; GPU_CAST(t, p) is p as const GPU_GLOBAL(t) *,
+ *                                  and GPU_SHARED_CAST(t, p) is p as GPU_SHARED(t) *
  *   gpu_load(p, i)                 reads p[i] of global or shared memory; there is no other way
  *   gpu_store(p, i, v)             writes it
  *   gpu_bytes_u8 _u16 _u32(p, at)  reads at byte `at` of a const GPU_GLOBAL(u8) *, whatever the
@@ -40,7 +42,7 @@
  *                                  leaves stores to device memory invisible to other waves
  *   gpu_lane_sum(v) gpu_lane_max(v)      over the 32 lanes of the wave, as a butterfly over
  *                                  distances 16, 8, 4, 2, 1: the same bytes on every target.
- *                                  The maximum leaves NaNs out, as gpu_max does
+ *                                  The maximum leaves NaNs out, as gpu_max does.  gpu_lane_max_u32(v) is of u32
  *   gpu_shuffle(v, lane) gpu_shuffle_i32(v, lane)   v of another lane
  *
  *   gpu_mma(c, a0, a1, a2, a3, b0, b1)   of the whole wave: C += A B, A 16 x 16, B 16 x 8 of f16, C of f32,
@@ -48,6 +50,11 @@
  *                                  the first number in the low half: a0 = A[g, 2t..], a1 = A[g + 8, 2t..],
  *                                  a2 = A[g, 2t + 8..], a3 = A[g + 8, 2t + 8..]; b0 = B[2t.., g],
  *                                  b1 = B[2t + 8.., g]; c[0..1] = C[g, 2t..], c[2..3] = C[g + 8, 2t..]
+ *   gpu_mma_bytes(c, a0, a1, a2, a3, b0, b1)   of the whole wave: C += A B, A 16 x 32 of u8, B 32 x 8 of i8, C of i32.
+ *                                  Words are four bytes, the first one in the low bits: a0 = A[g, 4t..], a1 = A[g + 8, 4t..],
+ *                                  a2 = A[g, 4t + 16..], a3 = A[g + 8, 4t + 16..]; b0 = B[4t.., g], b1 = B[4t + 16.., g];
+ *                                  c as with gpu_mma.  Of one call, sums are exact up to 2^24
+ *   gpu_byte_of_each(a, b, c, d, i)   byte i, a constant, of each word: those of a word
  *
  * Tiles: 16 x 16 numbers held by a wave, and their product, f16 x f16 + f32.  Each word is for
  * the whole wave (R1); row, col and width are the same in all lanes, and lane is the thread's.
@@ -87,6 +94,7 @@
  *   gpu_rows_barrier()             a gpu_barrier() that also orders copies and stores before gpu_rows_mma
  *
  *   gpu_exp2(v)                    to 2^-21 or so; may be 0 below 2^-126
+ *   gpu_rsqrt(v)                   1 / sqrt(v), to 2^-21 or so
  *   gpu_exp gpu_log gpu_sqrt gpu_sin gpu_cos gpu_rint gpu_abs gpu_max gpu_isnan, GPU_INFINITY
  *   gpu_bits_f32 gpu_f32_bits gpu_f16_to_f32 gpu_f32_to_f16
  *   gpu_pack_f16(low, high)        two f16, rounded, in a u32: a pair; which NaN a NaN becomes is the target's
@@ -102,7 +110,8 @@
  *       threads do not write the two bytes of one 16-bit word.
  *   R6  shared arrays of a kernel have 32 KiB at most, all together.
  *   R7  before gpu_previous() a GPU_KERNEL_EARLY stores nothing to global memory and loads nothing that
- *       the launch in front of it stored; what older ones stored is there.  All threads reach it.
+ *       the launch in front of it stored, nor, if that one is hasty, what the one in front of both did, and so on;
+ *       what older ones stored is there.  All threads reach it.
  *   R8  no name is a word of a target's language: thread, device, constant, kernel, half and their kin.
  * emu finds every breach of R1, R2, R5, R6 and R7, and reads of shared memory that nobody wrote;
  * clang finds breaches of R6 and R8 in the text for Metal (tests/metal). */
@@ -135,11 +144,13 @@ GPU_TYPE(quad, mox_gpu_quad);
 
 #if defined(MOX_GPU_METAL)
 #include "dev/gpu/tile_metal.h"
+#include "dev/gpu/tile_bytes.h"
 #elif defined(__CUDACC__)
 #include "dev/gpu/tile_cuda.h"
 #include "dev/gpu/rows_cuda.h"
 #elif defined(MOX_GPU_EMU)
 #include "dev/gpu/tile_emu.h"
+#include "dev/gpu/tile_bytes.h"
 #endif
 
 #endif

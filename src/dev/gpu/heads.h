@@ -41,7 +41,7 @@ GPU_FN int32_t partner_of(int32_t i, int32_t half_dim)
     return i < half_dim ? i + half_dim : i - half_dim;
 }
 
-GPU_KERNEL_EARLY(gqa_heads, HEADS_THREADS)
+GPU_KERNEL_HASTY(gqa_heads, HEADS_THREADS)
 {
     GPU_SHARED_ARRAY(f32, rows, HEADS_WAVES * MOX_GPU_HEADS_DIM);
     const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES;

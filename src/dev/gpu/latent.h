@@ -143,43 +143,40 @@ GPU_KERNEL_EARLY(mla4_fold, FOLD_THREADS)
 
 /* ---- unfolding the values ---- */
 
-enum { UNFOLD_ROWS = FOUR_WAVES * 16, UNFOLD_CHUNKS = MOX_GPU_ATTENTION_DIM / FOUR_CHUNK };
+enum { UNFOLD_ROWS = FOUR_WAVES * 16, UNFOLD_HELD = 2, UNFOLD_CHUNKS = MOX_GPU_ATTENTION_DIM / FOUR_CHUNK };
 
 /* A wave takes 16 rows of a head and all chunks; each chunk of x is split by one of the waves. */
 GPU_KERNEL_EARLY(mla4_unfold, FOUR_THREADS)
 {
-    GPU_SHARED_ARRAY(quad, planes, UNFOLD_CHUNKS * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, factors, UNFOLD_CHUNKS);
-    GPU_SHARED_ARRAY(f32, group_sums, UNFOLD_CHUNKS * GPU_LANES);
+    GPU_SHARED_ARRAY(quad, planes, UNFOLD_CHUNKS * FOUR_QUADS + FOUR_ZEROS);
     const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES, n_chunks = (int32_t)p->w.cols / FOUR_CHUNK;
     const int64_t h = gpu_group_y(), t = gpu_group_z(), r = gpu_group_x() * UNFOLD_ROWS + wave * 16;
     const int64_t row = h * p->head_rows + p->first_row + r;
-    four_tile tile[FOUR_HELD];
-    float sum[2], part[2];
+    GPU_SHARED(quad) *zeros = planes + UNFOLD_CHUNKS * FOUR_QUADS;
+    four_tile tile[UNFOLD_HELD];
+    float sum[2];
     sum[0] = sum[1] = 0.0f;
+    four_zeros(zeros, me);
     GPU_UNROLL
-    for (int32_t i = 0; i < FOUR_HELD; i++)
+    for (int32_t i = 0; i < UNFOLD_HELD; i++)
         if (i < n_chunks) four_load(p->w, row, i, lane, &tile[i]);
     gpu_previous();
-    if (wave < n_chunks) {
-        const four_x x = four_split(p->x + (t * p->x_stride + h * p->x_head_stride + wave * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
-        if (lane == 0) gpu_store(factors, wave, x.factor);
-        gpu_store(group_sums, wave * GPU_LANES + lane, x.sum);
-    }
+    if (wave < n_chunks)
+        four_split(p->x + (t * p->x_stride + h * p->x_head_stride + wave * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
     gpu_barrier();
-    for (int32_t first = 0; first < n_chunks; first += FOUR_HELD) {
+    for (int32_t first = 0; first < n_chunks; first += UNFOLD_HELD) {
         GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_HELD; i++) {
-            const int32_t chunk = first + i, next = chunk + FOUR_HELD;
+        for (int32_t i = 0; i < UNFOLD_HELD; i++) {
+            const int32_t chunk = first + i, next = chunk + UNFOLD_HELD;
             if (chunk >= n_chunks) continue; /* the whole group */
-            four_x x = four_none();
-            x.factor = gpu_load(factors, chunk);
-            x.sum = gpu_load(group_sums, chunk * GPU_LANES + lane);
-            four_dots(&tile[i], planes + chunk * FOUR_QUADS, x, lane, part);
-            sum[0] += part[0];
-            sum[1] += part[1];
+            four_dots(&tile[i], 1, planes + chunk * FOUR_QUADS, zeros, 1.0f, lane, sum);
             if (next < n_chunks) four_load(p->w, row, next, lane, &tile[i]);
         }
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2; i++) {
+        sum[i] += gpu_shuffle(sum[i], lane ^ 1);
+        sum[i] += gpu_shuffle(sum[i], lane ^ 2);
     }
     if (lane % 4 != 0) return; /* no barrier follows */
     GPU_UNROLL

@@ -4,15 +4,13 @@
  * 256 and whose bytes are aligned (mox_gpu_mat_is_four); everything else is matvec.h's.
  *
  * A wave takes 16 rows and a chunk of 256 columns: 16 bytes of codes per lane and row are two tiles of
- * 128 columns.  A code is an f16 as it stands: masked to its place, nibble 0 of a half is
- * q 2^-24 and nibble 1 is 16 q 2^-24, subnormals that matrix units multiply exactly; so two ANDs
- * and half a shift decode four weights.
+ * 128 columns.  Matrix units multiply bytes, so an AND, and a shift and an AND, decode eight weights.
  *
- * x is f32.  A chunk is scaled by a power of two, so that f16 holds it, and split into two f16
- * whose sum has 22 bits: the product is as exact as one in f32 nearly is (1e-6 of the magnitude
- * at most).  The two planes of x are two columns of B, and as the four lanes of a row hold two
- * groups of scales, each group has columns of its own: 0 and 1 for the lower, 4 and 5 for the upper,
- * zero where a lane's codes are of the other.  So C has, per row, four sums to be scaled and added.
+ * x is f32.  A chunk is scaled by a power of two, so that its numbers become integers of 23 bits, and these are written as three
+ * digits of 8 bits with a sign: planes, whose products are exact.  So the product is nearly as exact as one in f32: what is lost
+ * is 2^-23 of the largest number of a chunk.  The planes of x are columns of B, and as the four lanes of a row hold two
+ * groups of scales, each group has columns of its own: 0 to 2 for the lower, 4 to 6 for the upper,
+ * zero where a lane's codes are of the other.  So C has, per row, six sums to be scaled and added.
  *
  * A norm of x is taken along: gains are multiplied into x, squares are added up on the way, and as 1 / rms is the
  * same for all columns, sums are multiplied by it at the end.
@@ -23,10 +21,13 @@
 
 #include "dev/gpu/norm.h"
 
-enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_ZERO = 64, FOUR_QUADS = 65,
-       FOUR_HELD = 2, FOUR_TILES = 2 };
+/* FOUR_TILES: so many tiles of 16 rows a wave has at most at once.  A chunk of x is three planes of 16 quads, each with one behind it so that lanes read
+ * them from different banks; there are the sums of the groups and the factor that undoes the scaling. Lanes that multiply by zero read FOUR_ZEROS quads that all waves share.  FOUR_SUMS: what a wave leaves of a tile, a
+ * number per lane and half. */
+enum { FOUR_CHUNK = 256, FOUR_WAVES = 8, FOUR_THREADS = FOUR_WAVES * GPU_LANES, FOUR_GROUPS = 4, FOUR_TILES = 3, FOUR_PLANES = 3,
+       FOUR_PLANE = 17, FOUR_QUADS = FOUR_PLANES * FOUR_PLANE, FOUR_OF_GROUPS = 4 * 16, FOUR_FACTOR = 4 * (FOUR_PLANE + 16), FOUR_ZEROS = 10, FOUR_SUMS = 2 * GPU_LANES };
 
-/* Codes, scales and biases of a lane: rows g and g + 8, two tiles. */
+/* Codes, scales and biases of a lane: rows g and g + 8, 256 columns. */
 typedef struct four_tile {
     gpu_quad w[2][2];
     uint64_t scales[2], biases[2];
@@ -43,33 +44,30 @@ GPU_FN mox_gpu_mat four_expert(mox_gpu_stack s, int64_t expert)
     return m;
 }
 
-/* Rows beyond the end are read as the last one. */
-GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, GPU_PRIVATE(four_tile) *t)
+/* Half h of a tile: one row per lane / 4.  Rows beyond the end are read as the last one. */
+GPU_FN void four_load_half(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, int32_t h, GPU_PRIVATE(four_tile) *t)
 {
-    GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) {
-        /* Rows and bytes of a row are int32: their product is one instruction. */
-        const int32_t beyond = (int32_t)row + lane / 4 + 8 * h, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
-        const int64_t at = (int64_t)r * (int32_t)m.row_bytes + ((int32_t)chunk * (FOUR_CHUNK / 2) + lane % 4 * 16);
-        const int64_t scale_at = (int64_t)r * (2 * (int32_t)m.scale_cols) + (int32_t)chunk * (2 * FOUR_GROUPS);
-        gpu_bytes_quad(m.w, at, &t->w[h][0]);
-        gpu_bytes_quad(m.w, at + 64, &t->w[h][1]);
-        t->scales[h] = gpu_bytes_u64(m.scales, scale_at);
-        t->biases[h] = gpu_bytes_u64(m.biases, scale_at);
-    }
+    /* Rows and bytes of a row are int32: their product is one instruction. */
+    const int32_t beyond = (int32_t)row + lane / 4, r = beyond < (int32_t)m.rows ? beyond : (int32_t)m.rows - 1;
+    const int64_t at = (int64_t)r * (int32_t)m.row_bytes + ((int32_t)chunk * (FOUR_CHUNK / 2) + lane % 4 * 16);
+    const int64_t scale_at = (int64_t)r * (2 * (int32_t)m.scale_cols) + (int32_t)chunk * (2 * FOUR_GROUPS);
+    gpu_bytes_quad(m.w, at, &t->w[h][0]);
+    gpu_bytes_quad(m.w, at + 64, &t->w[h][1]);
+    t->scales[h] = gpu_bytes_u64(m.scales, scale_at);
+    t->biases[h] = gpu_bytes_u64(m.biases, scale_at);
 }
 
-/* What a wave knows of its chunk of x beside the planes. */
-typedef struct four_x {
-    float factor;  /* undoes the scaling of planes and codes */
-    float sum;     /* of the group that lane / 8 is in */
-    float squares; /* of the lane's eight, before gains */
-} four_x;
-
-GPU_FN four_x four_none(void)
+GPU_FN void four_load(mox_gpu_mat m, int64_t row, int64_t chunk, int32_t lane, GPU_PRIVATE(four_tile) *t)
 {
-    four_x x = {0.0f, 0.0f, 0.0f};
-    return x;
+    four_load_half(m, row, chunk, lane, 0, t);
+    four_load_half(m, row + 8, chunk, lane, 1, t);
+}
+
+/* By a group, with a barrier behind it. */
+GPU_FN void four_zeros(GPU_SHARED(quad) *zeros, int32_t me)
+{
+    gpu_quad zero = {{0u, 0u, 0u, 0u}};
+    if (me < FOUR_ZEROS) gpu_store(zeros, me, zero);
 }
 
 /* The lane's eight of 256 numbers: those of one word of codes. */
@@ -80,123 +78,131 @@ GPU_FN void four_eight(const GPU_GLOBAL(f32) *x, int32_t lane, GPU_PRIVATE(f32) 
     for (int32_t i = 0; i < 8; i++) v[i] = gpu_bits_f32(i < 4 ? first.w[i % 4] : second.w[i % 4]);
 }
 
-/* Splits 256 numbers into planes [2][32], with a zero behind them: pairs of the lane's eight are columns i and i + 4.
- * Nibble 1 counts sixteenfold, so its x is a sixteenth. */
-GPU_FN four_x four_planes(const GPU_PRIVATE(f32) *v, GPU_SHARED(quad) *planes, int32_t lane)
+/* Splits 256 numbers into planes: of the lane's eight, those of even nibbles are a word, and those of odd ones. */
+GPU_FN void four_planes(const GPU_PRIVATE(f32) *v, GPU_SHARED(quad) *planes, int32_t lane)
 {
-    float largest = 0.0f, sum = 0.0f;
+    uint32_t largest = 0u; /* as bits, which order numbers without a sign */
+    float sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
-        largest = gpu_max(largest, gpu_abs(v[i]));
+        const uint32_t bits = gpu_f32_bits(gpu_abs(v[i]));
+        largest = bits > largest ? bits : largest;
         sum += v[i];
     }
     GPU_UNROLL
     for (int32_t d = 4; d > 0; d /= 2) sum += gpu_shuffle(sum, lane ^ d);
-    /* The largest becomes 2^14 and more; below 2^-112 f16 does without the rest. */
-    const uint32_t bits = gpu_f32_bits(gpu_lane_max(largest)) >> 23, exponent = bits < 15u ? 15u : bits;
-    const float up = gpu_bits_f32((268u - exponent) << 23);
-    gpu_quad high, low;
+    /* All are below 2^22 then; what is below 2^-127 is 0. */
+    const uint32_t bits = gpu_lane_max_u32(largest) >> 23, exponent = bits < 22u ? 22u : bits;
+    const float up = gpu_bits_f32((275u - exponent) << 23);
+    uint32_t digits[8];
+    GPU_UNROLL /* 1.5 2^23 rounds to integers, which are in its low bits; and each digit is made positive */
+    for (int32_t i = 0; i < 8; i++) digits[i] = gpu_f32_bits(v[i] * up + 12582912.0f) - 0x4B400000u + 0x00808080u;
+    GPU_SHARED(u64) *pairs = GPU_SHARED_CAST(u64, planes);
     GPU_UNROLL
-    for (int32_t i = 0; i < 4; i++) {
-        const float scale = i % 2 == 0 ? up : up * 0.0625f, a = v[i] * scale, b = v[i + 4] * scale;
-        high.w[i] = gpu_pack_f16(a, b);
-        low.w[i] = gpu_pack_f16(a - gpu_f16_to_f32(high.w[i] & 0xFFFFu), b - gpu_f16_to_f32(high.w[i] >> 16));
+    for (int32_t p = 0; p < FOUR_PLANES; p++) { /* the first is the highest */
+        const uint32_t even = gpu_byte_of_each(digits[0], digits[2], digits[4], digits[6], 2 - p) ^ 0x80808080u;
+        const uint32_t odd = gpu_byte_of_each(digits[1], digits[3], digits[5], digits[7], 2 - p) ^ 0x80808080u;
+        gpu_store(pairs, 2 * FOUR_PLANE * p + lane, (uint64_t)odd << 32 | even);
     }
-    gpu_store(planes, lane, high);
-    gpu_store(planes, 32 + lane, low);
-    gpu_quad zero = {{0u, 0u, 0u, 0u}};
-    if (lane == 0) gpu_store(planes, FOUR_ZERO, zero);
-    four_x result;
-    result.factor = gpu_bits_f32((exponent - 14u) << 23) * 16777216.0f;
-    result.sum = sum;
-    result.squares = 0.0f;
-    return result;
+    GPU_SHARED(f32) *known = GPU_SHARED_CAST(f32, planes);
+    if (lane % 8 == 0) gpu_store(known, FOUR_OF_GROUPS + lane / 8, sum);
+    if (lane == 0) gpu_store(known, FOUR_FACTOR, gpu_bits_f32(bits == 255u ? 0x7FC00000u : (exponent - 21u) << 23)); /* what is broken stays visible */
 }
 
-GPU_FN four_x four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
+GPU_FN void four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
 {
     float v[8];
     four_eight(x, lane, v);
-    return four_planes(v, planes, lane);
+    four_planes(v, planes, lane);
 }
 
-/* Of x times gains, where there is a norm. */
-GPU_FN four_x four_split_normed(const GPU_GLOBAL(f32) *x, mox_gpu_normed norm, eight_gains gains, GPU_SHARED(quad) *planes, int32_t lane)
+/* What a lane multiplies codes by: a column of a plane where column and codes are of the same group, else zeros. */
+GPU_FN const GPU_SHARED(quad) *four_column(const GPU_SHARED(quad) *planes, const GPU_SHARED(quad) *zeros, int32_t lane)
 {
-    float v[8], of_x = 0.0f;
-    four_eight(x, lane, v);
-    if (norm.out != 0) {
-        GPU_UNROLL
-        for (int32_t i = 0; i < 8; i++) {
-            of_x += v[i] * v[i];
-            v[i] *= gain_of_eight(gains, norm.weight, norm.offset, i);
-        }
-    }
-    four_x result = four_planes(v, planes, lane);
-    result.squares = of_x;
-    return result;
+    const int32_t g = lane / 4, t = lane % 4;
+    return g / 4 == t / 2 && g % 4 < FOUR_PLANES ? planes + (g % 4 * FOUR_PLANE + t * 2) : zeros;
 }
 
+/* bf16 number i of four, and of the two in a word. */
 GPU_FN float four_number(uint64_t four, int32_t i) { return bf16_to_f32((uint32_t)(four >> (16 * i)) & 0xFFFFu); }
+GPU_FN float two_number(uint32_t two, int32_t i) { return bf16_to_f32(two >> (16 * i)); }
 
-/* y[0..1]: rows g and g + 8 of this wave's chunk, in the lanes of t = 0 (and 2). */
-GPU_FN void four_dots(GPU_PRIVATE(four_tile) *tile, const GPU_SHARED(quad) *planes, four_x x, int32_t lane, GPU_PRIVATE(f32) *y)
+/* y[2 k + h] += weight times rows g + 8 h of tile k < tiles (a constant) of this wave's chunk: four lanes have a part each. */
+GPU_FN void four_dots(const GPU_PRIVATE(four_tile) *tile, int32_t tiles, GPU_SHARED(quad) *planes, const GPU_SHARED(quad) *zeros,
+                      float weight, int32_t lane, GPU_PRIVATE(f32) *y)
 {
-    const int32_t g = lane / 4, t = lane % 4, side = t / 2;
-    const bool mine = g / 4 == side && g % 4 < 2;
-    float codes[2], biases[2];
+    const GPU_SHARED(quad) *column = four_column(planes, zeros, lane);
+    const GPU_SHARED(f32) *known = GPU_SHARED_CAST(f32, planes);
+    const bool is_even = lane % 2 == 0; /* has the sums of the first two planes; its neighbour that of the last */
+    const int32_t side = lane % 4 / 2;
+    const float factor = gpu_load(known, FOUR_FACTOR), first = (is_even ? 65536.0f : 1.0f) * factor, second = 256.0f * factor;
+    float codes[2 * FOUR_TILES], biases[2 * FOUR_TILES];
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) codes[h] = biases[h] = 0.0f;
+    for (int32_t i = 0; i < 2 * FOUR_TILES; i++) codes[i] = biases[i] = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 2; i++) {
-        float even[4], odd[4]; /* two chains: each product waits for the one before */
+        int32_t c[FOUR_TILES][4];
         GPU_UNROLL
-        for (int32_t k = 0; k < 4; k++) even[k] = odd[k] = 0.0f;
+        for (int32_t k = 0; k < FOUR_TILES; k++) {
+            GPU_UNROLL
+            for (int32_t j = 0; j < 4; j++) c[k][j] = 0;
+        }
         GPU_UNROLL
         for (int32_t j = 0; j < 4; j++) {
-            const gpu_quad b = gpu_load(planes, mine ? g % 2 * 32 + i * 16 + t * 4 + j : FOUR_ZERO);
-            const uint32_t w0 = tile->w[0][i].w[j], w1 = tile->w[1][i].w[j], v0 = w0 >> 8, v1 = w1 >> 8;
-            gpu_mma(even, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b.w[0], b.w[1]);
-            gpu_mma(odd, v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u, b.w[2], b.w[3]);
+            const gpu_quad b = gpu_load(column, i * 8 + j / 2);
+            GPU_UNROLL
+            for (int32_t k = 0; k < FOUR_TILES; k++) {
+                if (k >= tiles) continue;
+                const uint32_t w0 = tile[k].w[0][i].w[j], w1 = tile[k].w[1][i].w[j];
+                gpu_mma_bytes(c[k], w0 & 0x0F0F0F0Fu, w1 & 0x0F0F0F0Fu, w0 >> 4 & 0x0F0F0F0Fu, w1 >> 4 & 0x0F0F0F0Fu, b.w[j % 2 * 2],
+                              b.w[j % 2 * 2 + 1]);
+            }
         }
-        const float sum = gpu_shuffle(x.sum, 8 * (2 * i + side));
+        const float of_group = gpu_load(known, FOUR_OF_GROUPS + 2 * i + side), sum = is_even ? of_group : 0.0f;
         GPU_UNROLL
-        for (int32_t h = 0; h < 2; h++) {
-            codes[h] += four_number(tile->scales[h], 2 * i + side) * ((even[2 * h] + odd[2 * h]) + (even[2 * h + 1] + odd[2 * h + 1]));
-            biases[h] += four_number(tile->biases[h], 2 * i + side) * sum;
+        for (int32_t k = 0; k < FOUR_TILES; k++) {
+            if (k >= tiles) continue;
+            GPU_UNROLL
+            for (int32_t h = 0; h < 2; h++) {
+                const uint32_t scales = (uint32_t)(tile[k].scales[h] >> (32 * i)), of_codes = (uint32_t)(tile[k].biases[h] >> (32 * i));
+                codes[2 * k + h] += two_number(scales, side) * ((float)c[k][2 * h] * first + (float)c[k][2 * h + 1] * second);
+                biases[2 * k + h] += two_number(of_codes, side) * sum;
+            }
         }
     }
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) {
-        const float part = codes[h] * x.factor + biases[h];
-        y[h] = part + gpu_shuffle(part, lane ^ 2);
-    }
+    for (int32_t i = 0; i < 2 * FOUR_TILES; i++)
+        if (i < 2 * tiles) y[i] += weight * (codes[i] + biases[i]);
 }
 
-/* Leaves the 16 sums of a wave in a row of `sums`. */
+/* Leaves the sums of a wave's tile. */
 GPU_FN void four_leave(const GPU_PRIVATE(f32) *y, GPU_SHARED(f32) *sums, int32_t wave, int32_t lane)
 {
-    if (lane % 4 != 0) return;
-    gpu_store(sums, wave * 16 + lane / 4, y[0]);
-    gpu_store(sums, wave * 16 + lane / 4 + 8, y[1]);
+    gpu_store(sums, wave * FOUR_SUMS + lane, y[0]);
+    gpu_store(sums, wave * FOUR_SUMS + GPU_LANES + lane, y[1]);
 }
 
-/* In the order of the waves. */
-GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t first, int32_t n, int32_t row)
+/* A row of a tile of n waves (a constant), in their order. */
+GPU_FN float four_join(const GPU_SHARED(f32) *sums, int32_t n, int32_t row)
 {
-    float sum = 0.0f;
-    for (int32_t i = 0; i < n; i++) sum += gpu_load(sums, (first + i) * 16 + row);
-    return sum;
+    float part[4];
+    GPU_UNROLL
+    for (int32_t i = 0; i < 4; i++) part[i] = 0.0f;
+    GPU_UNROLL
+    for (int32_t w = 0; w < n; w++) {
+        const gpu_quad four = gpu_load_quad(sums, w * FOUR_SUMS + row * 4);
+        GPU_UNROLL
+        for (int32_t i = 0; i < 4; i++) part[i] += gpu_bits_f32(four.w[i]);
+    }
+    return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-/* A group's sums of 16 rows by wave, and behind them the squares of x. */
-enum { FOUR_SUMS = FOUR_WAVES * 16 + FOUR_WAVES };
-
-GPU_FN float four_rms(mox_gpu_normed norm, const GPU_SHARED(f32) *of_waves, int64_t cols)
+GPU_FN float four_rms(mox_gpu_normed norm, const GPU_SHARED(f32) *of_waves, int32_t waves, int64_t cols)
 {
     float sum = 0.0f;
     if (norm.out == 0) return 1.0f;
-    for (int32_t i = 0; i < FOUR_WAVES; i++) sum += gpu_load(of_waves, i);
+    GPU_UNROLL
+    for (int32_t i = 0; i < waves; i++) sum += gpu_load(of_waves, i);
     return inverse_rms(sum, cols, norm.eps);
 }
 
@@ -205,107 +211,92 @@ GPU_FN float four_bias(mox_gpu_vec bias, int64_t row)
     return bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row);
 }
 
-/* Sums of rows row ... row + 15 of W norm(x), by a whole group.  Each wave takes up to `held` chunks at a time (a constant, at
- * most FOUR_HELD), all of which are asked for before the first is used: more of them where there are few groups, fewer
- * where registers are what keeps groups apart.  Returns later[row + me], where it is not NULL and that row is there. */
+/* Sums of rows row ... row + 16 sets tiles - 1 of W norm(x), by `sets` times `waves` waves: each of a set takes a chunk of columns at a time, the
+ * same in all sets, of which the first splits x; and where `again` is false there are no more than that.  These and tiles are
+ * constants.  Sums are left, (sets * tiles * FOUR_SUMS + 1) * waves numbers, for four_row.  Planes: waves * FOUR_QUADS + FOUR_ZEROS.
+ * Returns later[row + me], where later is not NULL and me is one of these rows. */
 GPU_FN float four_product(mox_gpu_mat w, mox_gpu_normed norm, const GPU_GLOBAL(f32) *x, const GPU_GLOBAL(f32) *later, int64_t row,
-                          int32_t held, GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t me)
+                          bool again, int32_t tiles, int32_t sets, int32_t waves, GPU_SHARED(quad) *planes, GPU_SHARED(f32) *sums, int32_t me)
 {
-    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES;
-    const int64_t n_chunks = w.cols / FOUR_CHUNK;
-    four_tile tile[FOUR_HELD];
-    eight_gains gains[FOUR_HELD];
-    float sum[2], part[2], squares_of_x = 0.0f, brought = 0.0f;
-    sum[0] = sum[1] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += held * FOUR_WAVES) {
+    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES % waves, set = me / GPU_LANES / waves, n_chunks = (int32_t)w.cols / FOUR_CHUNK;
+    GPU_SHARED(quad) *of_chunk = planes + wave * FOUR_QUADS, *zeros = planes + waves * FOUR_QUADS;
+    four_tile tile[FOUR_TILES];
+    eight_gains gains;
+    float sum[2 * FOUR_TILES], v[8], squares_of_x = 0.0f, brought = 0.0f;
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2 * FOUR_TILES; i++) sum[i] = 0.0f;
+    four_zeros(zeros, me);
+    for (int32_t first = 0; again ? first < n_chunks : first == 0; first += waves) {
+        const int32_t asked = first + wave, chunk = asked < n_chunks ? asked : n_chunks - 1;
+        const bool there = asked < n_chunks; /* the same in a wave */
         GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_HELD; i++) { /* what is not there is never used */
-            if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue;
-            const int64_t chunk = least(first + i * FOUR_WAVES + wave, n_chunks - 1);
-            four_load(w, row, chunk, lane, &tile[i]);
-            if (norm.out != 0) gains[i] = load_eight_gains(norm.weight, chunk * FOUR_CHUNK + lane * 8);
-        }
+        for (int32_t k = 0; k < FOUR_TILES; k++)
+            if (k < tiles) four_load(w, row + 16 * (set * tiles + k), chunk, lane, &tile[k]);
+        if (norm.out != 0 && set == 0) gains = load_eight_gains(norm.weight, chunk * FOUR_CHUNK + lane * 8);
         if (first == 0) gpu_previous();
-        if (first == 0 && later != 0 && me < 16 && row + me < w.rows) brought = gpu_load(later, row + me);
-        GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_HELD; i++) {
-            const int64_t chunk = first + i * FOUR_WAVES + wave;
-            const bool there = chunk < n_chunks; /* the same in a wave */
-            four_x of_x = four_none();
-            if (i >= held || first + i * FOUR_WAVES >= n_chunks) continue; /* the whole group */
-            if (there) of_x = four_split_normed(x + chunk * FOUR_CHUNK, norm, gains[i], planes + wave * FOUR_QUADS, lane);
-            gpu_barrier();
-            if (there) {
-                four_dots(&tile[i], planes + wave * FOUR_QUADS, of_x, lane, part);
-                sum[0] += part[0];
-                sum[1] += part[1];
-                squares_of_x += of_x.squares;
+        if (first == 0 && later != 0 && me < 16 * sets * tiles && row + me < w.rows) brought = gpu_load(later, row + me);
+        if (there && set == 0) {
+            four_eight(x + chunk * FOUR_CHUNK, lane, v);
+            if (norm.out != 0) {
+                GPU_UNROLL
+                for (int32_t i = 0; i < 8; i++) squares_of_x += v[i] * v[i];
+                multiply_eight(gains, norm.weight, norm.offset, v);
             }
-            gpu_barrier();
+            four_planes(v, of_chunk, lane);
         }
+        gpu_barrier();
+        if (there) four_dots(tile, tiles, of_chunk, zeros, 1.0f, lane, sum);
+        if (again && first + waves < n_chunks) gpu_barrier(); /* the whole group */
     }
-    four_leave(sum, sums, wave, lane);
-    if (norm.out != 0) { /* the whole group */
+    GPU_UNROLL
+    for (int32_t k = 0; k < FOUR_TILES; k++)
+        if (k < tiles) four_leave(sum + 2 * k, sums + (set * tiles + k) * waves * FOUR_SUMS, wave, lane);
+    if (norm.out != 0 && set == 0) { /* the whole wave */
         squares_of_x = gpu_lane_sum(squares_of_x);
-        if (lane == 0) gpu_store(sums, FOUR_WAVES * 16 + wave, squares_of_x);
+        if (lane == 0) gpu_store(sums, sets * tiles * waves * FOUR_SUMS + wave, squares_of_x);
     }
     gpu_barrier();
     return brought;
 }
 
-GPU_KERNEL_EARLY(matvec4, FOUR_THREADS)
+/* Row me of a product of so many tiles in all, of what it left. */
+GPU_FN float four_row(mox_gpu_mat w, mox_gpu_normed norm, const GPU_SHARED(f32) *sums, int32_t tiles, int32_t waves, int32_t me)
 {
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_SUMS);
+    return four_join(sums + me / 16 * waves * FOUR_SUMS, waves, me % 16) * four_rms(norm, sums + tiles * waves * FOUR_SUMS, waves, w.cols);
+}
+
+enum { PRODUCT4_WAVES = 16, PRODUCT4_THREADS = PRODUCT4_WAVES * GPU_LANES };
+
+GPU_KERNEL_HASTY(matvec4, PRODUCT4_THREADS)
+{
+    GPU_SHARED_ARRAY(quad, planes, PRODUCT4_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, PRODUCT4_WAVES * (FOUR_SUMS + 1));
     const int32_t me = gpu_thread();
     const int64_t row = gpu_group_x() * 16, t = gpu_group_y(), at = t * p->y_stride + row + me;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
     if (row >= p->w.rows) { /* the whole group */
-        norm_row(x, p->norm.out + t * p->norm.stride, p->w.cols, p->norm.weight, p->norm.offset, p->norm.eps, sums, me);
+        norm_row(x, p->norm.out + t * p->norm.stride, p->w.cols, p->norm.weight, p->norm.offset, p->norm.eps, PRODUCT4_THREADS, sums, me);
         return;
     }
     const GPU_GLOBAL(f32) *with = p->sum != 0 ? p->with + t * p->y_stride : 0;
-    const float other = four_product(p->w, p->norm, x, with, row, FOUR_HELD, planes, sums, me);
+    const float other = four_product(p->w, p->norm, x, with, row, true, 1, 1, PRODUCT4_WAVES, planes, sums, me);
     if (me >= 16 || row + me >= p->w.rows) return;
-    const float y = four_join(sums, 0, FOUR_WAVES, me) * four_rms(p->norm, sums + FOUR_WAVES * 16, p->w.cols) + four_bias(p->bias, row + me);
+    const float y = four_row(p->w, p->norm, sums, 1, PRODUCT4_WAVES, me) + four_bias(p->bias, row + me);
     gpu_store(p->y, at, y);
     if (p->sum != 0) gpu_store(p->sum, at, other + y);
 }
 
-/* Many rows: a wave splits its chunk of x once for two tiles of rows. */
-GPU_KERNEL_EARLY(matvec4_tall, FOUR_THREADS)
+/* Many rows: a wave splits its chunk of x once for its tiles of rows. */
+GPU_KERNEL_EARLY_DENSE(matvec4_tall, FOUR_THREADS, 2)
 {
-    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS);
-    GPU_SHARED_ARRAY(f32, sums, FOUR_TILES * FOUR_WAVES * 16);
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
-    const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y(), n_chunks = p->w.cols / FOUR_CHUNK;
-    four_tile tile[FOUR_TILES];
-    float sum[2 * FOUR_TILES], part[2];
-    GPU_UNROLL
-    for (int32_t i = 0; i < 2 * FOUR_TILES; i++) sum[i] = 0.0f;
-    for (int64_t first = 0; first < n_chunks; first += FOUR_WAVES) {
-        const int64_t chunk = first + wave;
-        const bool there = chunk < n_chunks; /* the same in a wave */
-        GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_TILES; i++) four_load(p->w, row + 16 * i, least(chunk, n_chunks - 1), lane, &tile[i]);
-        if (first == 0) gpu_previous();
-        four_x x = four_none();
-        if (there) x = four_split(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), planes + wave * FOUR_QUADS, lane);
-        gpu_barrier();
-        GPU_UNROLL
-        for (int32_t i = 0; i < FOUR_TILES; i++) {
-            if (!there) continue;
-            four_dots(&tile[i], planes + wave * FOUR_QUADS, x, lane, part);
-            sum[2 * i] += part[0];
-            sum[2 * i + 1] += part[1];
-        }
-        gpu_barrier();
-    }
-    GPU_UNROLL
-    for (int32_t i = 0; i < FOUR_TILES; i++) four_leave(sum + 2 * i, sums + i * FOUR_WAVES * 16, wave, lane);
-    gpu_barrier();
+    GPU_SHARED_ARRAY(quad, planes, FOUR_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * (FOUR_TILES * FOUR_SUMS + 1));
+    const int32_t me = gpu_thread();
+    const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y();
+    mox_gpu_normed none = {0};
+    (void)four_product(p->w, none, p->x + t * p->x_stride, 0, row, true, FOUR_TILES, 1, FOUR_WAVES, planes, sums, me);
     if (me >= FOUR_TILES * 16 || row + me >= p->w.rows) return;
-    gpu_store(p->y, t * p->y_stride + row + me, four_join(sums + me / 16 * FOUR_WAVES * 16, 0, FOUR_WAVES, me % 16) + four_bias(p->bias, row + me));
+    gpu_store(p->y, t * p->y_stride + row + me, four_row(p->w, none, sums, FOUR_TILES, FOUR_WAVES, me) + four_bias(p->bias, row + me));
 }
 
 #endif

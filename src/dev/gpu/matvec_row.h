@@ -39,7 +39,7 @@ GPU_FN float row_number(row_unit u, int32_t kind, int32_t i)
     return kind == MOX_GPU_BF16 ? bf16_to_f32(bits) : gpu_f16_to_f32(bits);
 }
 
-GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
+GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, ROW_THREADS / GPU_LANES);
     GPU_SHARED_ARRAY(f32, of_squares, ROW_THREADS / GPU_LANES);
@@ -47,7 +47,7 @@ GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
     const int64_t r = gpu_group_x(), t = gpu_group_y(), first = (int64_t)me * ROW_COLS, cols = p->w.cols;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
     if (r >= p->w.rows) { /* the whole group */
-        norm_row(x, p->norm.out + t * p->norm.stride, cols, p->norm.weight, p->norm.offset, p->norm.eps, scratch, me);
+        norm_row(x, p->norm.out + t * p->norm.stride, cols, p->norm.weight, p->norm.offset, p->norm.eps, ROW_THREADS, scratch, me);
         return;
     }
     const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, r);
@@ -61,12 +61,15 @@ GPU_KERNEL_EARLY(matvec_row, ROW_THREADS)
             gains = load_eight_gains(p->norm.weight, col);
         }
         const gpu_quad low = gpu_load(GPU_CAST(quad, x), col / 4), high = gpu_load(GPU_CAST(quad, x), col / 4 + 1);
+        float v[ROW_COLS];
         GPU_UNROLL
         for (int32_t i = 0; i < ROW_COLS; i++) {
-            const float v = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
-            of_x += v * v;
-            sum += row_number(u, kind, i) * (v * gain_of_eight(gains, p->norm.weight, p->norm.offset, i));
+            v[i] = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
+            of_x += v[i] * v[i];
         }
+        multiply_eight(gains, p->norm.weight, p->norm.offset, v);
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_COLS; i++) sum += row_number(u, kind, i) * v[i];
     }
     sum = gpu_lane_sum(sum);
     of_x = gpu_lane_sum(of_x);

@@ -90,13 +90,19 @@ GPU_FN eight_gains load_eight_gains(mox_gpu_vec weight, int64_t first)
     return g;
 }
 
-/* Gain i < 8 of them. */
-GPU_FN float gain_of_eight(eight_gains g, mox_gpu_vec weight, float offset, int32_t i)
+/* Multiplies eight numbers by them.  The type is looked at once. */
+GPU_FN void multiply_eight(eight_gains g, mox_gpu_vec weight, float offset, GPU_PRIVATE(f32) *v)
 {
-    if (weight.type == MOX_GPU_NONE) return 1.0f;
-    if (weight.type == MOX_GPU_F32) return gpu_bits_f32(i < 4 ? g.low.w[i % 4] : g.high.w[i % 4]) + offset;
-    const uint32_t bits = g.low.w[i / 2] >> (i % 2 * 16) & 0xFFFFu;
-    return (weight.type == MOX_GPU_BF16 ? bf16_to_f32(bits) : gpu_f16_to_f32(bits)) + offset;
+    if (weight.type == MOX_GPU_BF16) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < 8; i++) v[i] *= bf16_to_f32(g.low.w[i / 2] >> (i % 2 * 16)) + offset;
+    } else if (weight.type == MOX_GPU_F16) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < 8; i++) v[i] *= gpu_f16_to_f32(g.low.w[i / 2] >> (i % 2 * 16) & 0xFFFFu) + offset;
+    } else if (weight.type == MOX_GPU_F32) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < 8; i++) v[i] *= gpu_bits_f32(i < 4 ? g.low.w[i % 4] : g.high.w[i % 4]) + offset;
+    }
 }
 
 /* ---- functions ---- */

@@ -18,7 +18,7 @@
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)         \
-    X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec_row, 256)                 \
+    X(moe_combine, 256) X(matvec4, 512) X(matvec4_tall, 256) X(matvec_row, 256)                 \
     X(attention_decode, 256)                                                                    \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
@@ -29,7 +29,7 @@
     X(plane_rows, 256) X(matmul_few, 256) X(matmul_few_three, 256) X(gate_up_few, 256)          \
     X(experts_gate_up_few, 256) X(experts_down_few, 256) X(rms_norm_long, 1024)                 \
     X(residual_norm_long, 1024) X(experts4_gate_up, 256) X(experts4_down, 768)                  \
-    X(experts4_down_long, 256) X(project4, 256) X(project4_long, 256) X(mla_heads, 128)         \
+    X(experts4_down_long, 256) X(project4, 768) X(project4_many, 256) X(project4_long, 512) X(mla_heads, 128)         \
     X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256) X(gdn_mix, 128) X(gdn_step, 1024)
 
 typedef enum mox_gpu_kernel {
@@ -227,7 +227,8 @@ typedef struct mox_gpu_normed {
 } mox_gpu_normed;
 
 /* y[t, :] = W x[t, :] + bias; where sum is not NULL also sum[t, :] = with[t, :] + y[t, :], of strides y_stride, and sum
- * may be `with`.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / 32), n), with neither norm nor sum. */
+ * may be `with`.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / TALL), n), with neither norm nor sum. */
+enum { MOX_GPU_FOUR_TALL = 48 };
 typedef struct mox_gpu_matvec4 {
     mox_gpu_mat w;
     const GPU_GLOBAL(f32) *x;
@@ -245,7 +246,8 @@ typedef mox_gpu_matvec4 mox_gpu_matvec4_tall;
 /* y[t, s, :] = silu(gate x[t]) * (up x[t]) of expert ids[t, s] for s < k, and with n_shared = 1 of the shared expert for s = k,
  * whose matrices have the shape of the others; y is [n, k + n_shared, rows of gate].  With k = 0, gate and up only have that shape.
  * logit[t] = scale x[t], scale one row of any layout, where the grid goes beyond n_pairs = n * (k + n_shared).
- * Grid (ceil(rows / 16), n_pairs, or n_pairs + n with logits). */
+ * Grid (ceil(rows / ROWS), n_pairs, or n_pairs + n with logits). */
+enum { MOX_GPU_EXPERTS4_ROWS = 24 };
 typedef struct mox_gpu_experts4_gate_up {
     mox_gpu_stack gate, up;
     mox_gpu_mat shared_gate, shared_up, scale;
@@ -276,7 +278,8 @@ typedef struct mox_gpu_experts4_down {
 typedef mox_gpu_experts4_down mox_gpu_experts4_down_long;
 
 /* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi]; the last may have no rows.
- * Grid (the sum of ceil(rows / 16), n). */
+ * Grid (the sum of ceil(rows / TALL), n) for at most PROJECT4_COLS columns; project4_long for any: (the sum of ceil(rows / 16), n). */
+enum { MOX_GPU_PROJECT4_COLS = 2048 };
 typedef struct mox_gpu_project4 {
     mox_gpu_normed norm;
     mox_gpu_mat w0, w1, w2, w3;
@@ -288,6 +291,7 @@ typedef struct mox_gpu_project4 {
     const GPU_GLOBAL(f32) *x;
     int64_t x_stride;
 } mox_gpu_project4;
+typedef mox_gpu_project4 mox_gpu_project4_many;
 typedef mox_gpu_project4 mox_gpu_project4_long;
 
 /* ---- matvec_row.h ---- */

@@ -7,9 +7,9 @@
 #include "dev/gpu/device.h"
 
 /* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for.  LONG_COLS: from here on
- * waves have more chunks than they hold, and experts4.h brings them ahead.  MANY_GROUPS: so many keep the GPU busy with one chunk each. */
+ * waves have more chunks than they hold, and experts4.h brings them ahead.  PROCESSORS: of a large GPU. */
 enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024, LONG_COLS = 4096,
-       MANY_GROUPS = 512 };
+       PROCESSORS = 132 };
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -38,7 +38,7 @@ static void product_four(mox_dev *d, const mox_matmul_args *a, const mox_gpu_mat
 {
     mox_gpu_matvec4 p = {.w = *w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias)};
     if (w->rows >= TALL_ROWS) { /* so many groups would each repeat the norm */
-        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4_tall, mox_ceil_div(w->rows, 2 * FOUR_ROWS), a->n, 1, &p, sizeof p);
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4_tall, mox_ceil_div(w->rows, MOX_GPU_FOUR_TALL), a->n, 1, &p, sizeof p);
         return;
     }
     p.norm = take_norm(d, &p.x, &p.x_stride, a->y, a->n, w->cols);
@@ -106,7 +106,7 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
     mox_gpu_vec bias[MOX_PROJECT_MOST] = {0};
     float *y[MOX_PROJECT_MOST] = {0};
     bool fits = a->n > 1, few = a->n == THREE;
-    int64_t groups = 0;
+    int64_t groups = 0, long_groups = 0;
     for (int64_t i = 0; i < a->n && (fits || few); i++) {
         const mox_matmul_args *p = &a->product[i];
         MOX_TRY(mox_gpu_check_mat(&p->w, err));
@@ -114,7 +114,8 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
         w[i] = mox_gpu_mat_of(&p->w);
         bias[i] = mox_gpu_vec_of(&p->bias);
         y[i] = p->y;
-        groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
+        groups += mox_ceil_div(w[i].rows, MOX_GPU_FOUR_TALL);
+        long_groups += mox_ceil_div(w[i].rows, FOUR_ROWS);
         const bool alike = p->y_stride == w[i].rows && p->x == a->product[0].x;
         few = few && alike && !p->exact && mox_gpu_few_takes(d, &w[i], p->x, p->n, p->x_stride);
         fits = fits && alike && p->n <= FOUR_TOKENS && mox_gpu_is_wide(p->x, p->x_stride) && mox_gpu_mat_is_four(&w[i]);
@@ -128,8 +129,10 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
     mox_gpu_project4 p = {.w0 = w[0], .w1 = w[1], .w2 = w[2], .w3 = w[3], .bias0 = bias[0], .bias1 = bias[1], .bias2 = bias[2],
                           .bias3 = bias[3], .y0 = y[0], .y1 = y[1], .y2 = y[2], .y3 = y[3], .x = first->x, .x_stride = first->x_stride};
     p.norm = take_norm(d, &p.x, &p.x_stride, first->y, first->n, w[0].cols);
-    const bool is_long = w[0].cols >= LONG_COLS && groups < MANY_GROUPS;
-    mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_project4_long : MOX_GPU_KERNEL_project4, groups + (p.norm.out ? 1 : 0), first->n, 1, &p, sizeof p);
+    const bool is_long = w[0].cols > MOX_GPU_PROJECT4_COLS;
+    const int64_t all = (is_long ? long_groups : groups) + (p.norm.out ? 1 : 0);
+    const mox_gpu_kernel kernel = all * first->n <= PROCESSORS ? MOX_GPU_KERNEL_project4 : MOX_GPU_KERNEL_project4_many;
+    mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_project4_long : kernel, all, first->n, 1, &p, sizeof p);
     return MOX_OK;
 }
 
@@ -151,7 +154,7 @@ static mox_status slot_gate_up_swiglu(mox_dev *d, const mox_gate_up_swiglu_args 
     }
     if (n <= FOUR_TOKENS && mox_gpu_mat_is_four(&gate) && mox_gpu_mat_is_four(&up) && mox_gpu_is_wide(a->x, a->x_stride) &&
         a->y_stride == gate.rows) {
-        MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(gate.rows, FOUR_ROWS), n, 1, .gate = {.first = gate}, .up = {.first = up},
+        MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(gate.rows, MOX_GPU_EXPERTS4_ROWS), n, 1, .gate = {.first = gate}, .up = {.first = up},
                        .shared_gate = gate, .shared_up = up, .x = a->x, .y = a->y, .n_shared = 1, .n_pairs = n, .x_stride = a->x_stride);
         return MOX_OK;
     }
@@ -216,7 +219,7 @@ static void finish_together(mox_dev *d, const mox_moe_finish_args *a, const int3
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[f->layer];
     const bool gated = c->mode == MOX_SHARED_GATED;
     const int64_t n_shared = c->mode == MOX_SHARED_NONE ? 0 : 1, n_slots = f->k + n_shared, n_pairs = f->n * n_slots;
-    MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(f->width, FOUR_ROWS), gated ? n_pairs + f->n : n_pairs, 1, .gate = x->gate,
+    MOX_GPU_LAUNCH(d, experts4_gate_up, mox_ceil_div(f->width, MOX_GPU_EXPERTS4_ROWS), gated ? n_pairs + f->n : n_pairs, 1, .gate = x->gate,
                    .up = x->up, .shared_gate = gate, .shared_up = up, .scale = gated ? mox_gpu_mat_of(&a->shared.scale) : gate, .ids = ids,
                    .x = f->x, .y = f->mid, .logit = a->shared.logit, .k = f->k, .n_shared = n_shared, .n_pairs = n_pairs, .x_stride = f->dim);
     const mox_gpu_experts4_down p = {.down = x->down, .shared_down = down, .ids = ids, .w = c->w, .x = f->mid, .h = c->h,

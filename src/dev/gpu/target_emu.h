@@ -23,6 +23,7 @@
 #define GPU_PRIVATE(t) gpu_##t
 #define GPU_CONSTANT(type) type
 #define GPU_CAST(t, p) ((const mox_emu_global_##t *)(const void *)(p))
+#define GPU_SHARED_CAST(t, p) ((mox_emu_shared_##t *)(void *)(p))
 #define GPU_ALIGNED(n) _Alignas(n)
 #define GPU_UNROLL
 #define GPU_FN static inline
@@ -35,16 +36,18 @@
     mox_emu_shared_##t *const name = mox_emu_shared(GPU_SITE, (int64_t)(n) * (int64_t)sizeof(mox_emu_shared_##t))
 
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
-#define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false)
+#define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false, false)
 #define GPU_KERNEL_DENSE(name, n_threads, n_groups) GPU_KERNEL(name, n_threads)
 #define GPU_KERNEL_EARLY_DENSE(name, n_threads, n_groups) GPU_KERNEL_EARLY(name, n_threads)
-#define GPU_KERNEL_EARLY(name, n_threads) GPU_KERNEL_(name, n_threads, true)
-#define GPU_KERNEL_(name, n_threads, is_early)                                                  \
+#define GPU_KERNEL_EARLY(name, n_threads) GPU_KERNEL_(name, n_threads, true, false)
+#define GPU_KERNEL_HASTY(name, n_threads) GPU_KERNEL_(name, n_threads, true, true)
+#define GPU_KERNEL_HASTY_DENSE(name, n_threads, n_groups) GPU_KERNEL_HASTY(name, n_threads)
+#define GPU_KERNEL_(name, n_threads, is_early, is_hasty)                                                  \
     enum { threads_of_##name = n_threads };                                                     \
     static void kernel_##name(const mox_gpu_##name *p);                                         \
     static void start_##name(const void *params) { kernel_##name(params); }                     \
     extern const mox_emu_kernel mox_emu_kernel_##name;                                          \
-    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads, is_early}; \
+    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads, is_early, is_hasty}; \
     static void kernel_##name(const mox_gpu_##name *p)
 
 #define gpu_group_x() (mox_emu_now->group[0])
@@ -66,12 +69,14 @@
 #define gpu_barrier_all() mox_emu_barrier(MOX_EMU_BARRIER_ALL, GPU_SITE)
 #define gpu_lane_sum(v) mox_bits_f32(mox_emu_lanes(MOX_EMU_LANE_SUM, mox_f32_bits(v), 0, GPU_SITE))
 #define gpu_lane_max(v) mox_bits_f32(mox_emu_lanes(MOX_EMU_LANE_MAX, mox_f32_bits(v), 0, GPU_SITE))
+#define gpu_lane_max_u32(v) mox_emu_lanes(MOX_EMU_LANE_MAX_U32, (v), 0, GPU_SITE)
 #define gpu_shuffle(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_SHUFFLE, mox_f32_bits(v), (lane), GPU_SITE))
 #define gpu_shuffle_i32(v, lane) ((int32_t)mox_emu_lanes(MOX_EMU_SHUFFLE, (uint32_t)(v), (lane), GPU_SITE))
 
 #define GPU_INFINITY INFINITY
 #include "dev/gpu/target_math.h"
 GPU_FN float gpu_exp2(float v) { return exp2f(v); }
+GPU_FN float gpu_rsqrt(float v) { return 1.0f / sqrtf(v); }
 
 GPU_FN float gpu_bits_f32(uint32_t bits) { return mox_bits_f32(bits); }
 GPU_FN uint32_t gpu_f32_bits(float v) { return mox_f32_bits(v); }

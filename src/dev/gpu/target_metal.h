@@ -19,6 +19,7 @@
 #define GPU_PRIVATE(t) thread gpu_##t
 #define GPU_CONSTANT(type) constant type
 #define GPU_CAST(t, p) ((const device gpu_##t *)(p))
+#define GPU_SHARED_CAST(t, p) ((threadgroup gpu_##t *)(p))
 #define GPU_SHARED_ARRAY(t, name, n) threadgroup gpu_##t name[n]
 #define GPU_ALIGNED(n) alignas(n)
 #define GPU_UNROLL _Pragma("clang loop unroll(full)")
@@ -35,7 +36,9 @@
 /* Every launch waits for the one in front of it. */
 #define GPU_KERNEL_DENSE(name, threads, groups) GPU_KERNEL(name, threads)
 #define GPU_KERNEL_EARLY GPU_KERNEL
+#define GPU_KERNEL_HASTY GPU_KERNEL
 #define GPU_KERNEL_EARLY_DENSE GPU_KERNEL_DENSE
+#define GPU_KERNEL_HASTY_DENSE GPU_KERNEL_DENSE
 #define gpu_previous() ((void)0)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
@@ -89,6 +92,8 @@ GPU_FN float gpu_lane_max(float v)
     return v;
 }
 
+GPU_FN uint32_t gpu_lane_max_u32(uint32_t v) { return simd_max(v); }
+
 /* ---- numbers ---- */
 
 /* `precise` functions are named one by one: Metal has fast ones of the same name. */
@@ -97,6 +102,7 @@ GPU_FN float gpu_exp(float v) { return precise::exp(v); }
 GPU_FN float gpu_exp2(float v) { return precise::exp2(v); }
 GPU_FN float gpu_log(float v) { return precise::log(v); }
 GPU_FN float gpu_sqrt(float v) { return precise::sqrt(v); }
+GPU_FN float gpu_rsqrt(float v) { return precise::rsqrt(v); }
 GPU_FN float gpu_sin(float v) { return precise::sin(v); }
 GPU_FN float gpu_cos(float v) { return precise::cos(v); }
 GPU_FN float gpu_rint(float v) { return rint(v); }
