@@ -266,7 +266,9 @@ static void check_heads(mox_dtype type, int64_t dim, int64_t rotary_dim, bool wr
     const both_cache kc = make_cache(type, KV, dim), vc = make_cache(type, KV, dim);
     const int64_t n_q = ROWS_OF_SPANS * HEADS * dim, n_k = ROWS_OF_SPANS * KV * dim, half = rotary_dim / 2;
     float *q = randoms(n_q, 2), *k = randoms(n_k, 2), *freq = floats(half);
-    const float *v = randoms(n_k, 2);
+    float *v = randoms(n_k, 2);
+    v[0] = -0.0f; /* values pass through as they are */
+    v[1] = INFINITY;
     const both_vec qw = random_vec(MOX_DT_BF16, dim, 0.5f, 1.5f), kw = random_vec(MOX_DT_F32, dim, 0.5f, 1.5f);
     int32_t pos[ROWS_OF_SPANS];
     for (int s = 0; s < SPANS; s++)
