@@ -420,7 +420,7 @@ static bool step_right(rule r, bool wrong)
 static void test_step(void **state)
 {
     (void)state;
-    static const rule rules[] = {{2, 4, 128, 128, 4}, {1, 3, 33, 7, 2}, {3, 3, 64, 100, 8}, {1, 1, 4, 4, 1}};
+    static const rule rules[] = {{2, 4, 128, 128, 4}, {1, 3, 36, 7, 2}, {3, 3, 64, 100, 8}, {1, 1, 4, 4, 1}};
     for (int i = 0; i < 4; i++) {
         kit_end(NULL);
         assert_true(step_right(rules[i], false));

@@ -266,7 +266,9 @@ static void check_heads(mox_dtype type, int64_t dim, int64_t rotary_dim, bool wr
     const both_cache kc = make_cache(type, KV, dim), vc = make_cache(type, KV, dim);
     const int64_t n_q = ROWS_OF_SPANS * HEADS * dim, n_k = ROWS_OF_SPANS * KV * dim, half = rotary_dim / 2;
     float *q = randoms(n_q, 2), *k = randoms(n_k, 2), *freq = floats(half);
-    const float *v = randoms(n_k, 2);
+    float *v = randoms(n_k, 2);
+    v[0] = -0.0f; /* values pass through as they are */
+    v[1] = INFINITY;
     const both_vec qw = random_vec(MOX_DT_BF16, dim, 0.5f, 1.5f), kw = random_vec(MOX_DT_F32, dim, 0.5f, 1.5f);
     int32_t pos[ROWS_OF_SPANS];
     for (int s = 0; s < SPANS; s++)
@@ -469,7 +471,8 @@ static void check_softmax(const float *logits, int64_t n, int64_t E, int64_t k, 
 static void test_router_topk(void **state)
 {
     (void)state;
-    static const int64_t experts[] = {1, 31, 32, 33, 512};
+    static const int64_t experts[] = {1, 31, 32, 33, 128, 512, 2048}; /* runs of 32, and lists of 8, 16 and 32 */
+    static const int64_t ks[] = {8, 8, 17, 8, 8, 10, 40};
     enum { N = 8 };
     for (size_t s = 0; s < sizeof experts / sizeof *experts; s++) {
         const int64_t E = experts[s];
@@ -479,19 +482,23 @@ static void test_router_topk(void **state)
             x[2 * E + i] *= 1e4f;
             x[3 * E + i] = i % 2 ? NAN : x[3 * E + i];
             x[4 * E + i] = i % 3 ? -INFINITY : x[4 * E + i];
+            x[6 * E + i] = i % 3 ? -0.0f : 0.0f; /* the same number */
         }
         x[5 * E] = INFINITY;
-        check_softmax(x, N, E, mox_min_i64(8, E), s % 2);
-        for (int64_t i = 0; i < E; i++) x[6 * E + i] = i % 2 ? NAN : -INFINITY; /* no finite logit */
-        int32_t *ids = upload(x, mox_min_i64(8, E) * 4);
-        const mox_gpu_router_topk p = {.logits = upload_f32(x + 6 * E, E), .ids = ids, .weights = device_f32(8), .n_experts = E,
-                                       .k = mox_min_i64(8, E), .renormalize = 1};
-        launch(MOX_GPU_KERNEL_router_topk, 1, 1, 1, &p);
-        const int32_t *got = download(ids, p.k * 4);
-        const float *w = download_f32(p.weights, p.k);
-        for (int32_t i = 0; i < p.k; i++) {
-            assert_int_equal(got[i], i);
-            assert_float_equal(w[i], 1.0f / (float)p.k, 1e-6f);
+        const int64_t k = mox_min_i64(ks[s], E);
+        check_softmax(x, N, E, k, s % 2);
+        for (int64_t i = 0; i < E; i++) { /* no finite logit */
+            x[i] = i % 2 ? NAN : -INFINITY;
+            x[E + i] = i == E - 1 ? INFINITY : NAN;
+        }
+        const mox_gpu_router_topk p = {.logits = upload_f32(x, 2 * E), .ids = upload(x, 2 * k * 4), .weights = device_f32(2 * k), .n_experts = E,
+                                       .k = k, .renormalize = s % 2};
+        launch(MOX_GPU_KERNEL_router_topk, 2, 1, 1, &p);
+        const int32_t *got = download(p.ids, 2 * k * 4);
+        const float *w = download_f32(p.weights, 2 * k);
+        for (int32_t i = 0; i < 2 * k; i++) {
+            assert_int_equal(got[i], i % k);
+            assert_true(fabsf(w[i] - 1.0f / (float)k) <= 1e-6f);
         }
     }
     check_softmax(randoms(33 * 2, 3), 2, 33, 33, true); /* all of them */
@@ -500,11 +507,11 @@ static void test_router_topk(void **state)
 static void test_router_sigmoid(void **state)
 {
     (void)state;
-    static const int64_t shapes[][4] = {{256, 8, 8, 4}, {64, 6, 1, 1}, {33, 33, 3, 3}, {32, 4, 32, 7}, {5, 2, 1, 1}};
+    static const int64_t shapes[][4] = {{256, 8, 8, 4}, {64, 6, 1, 1}, {33, 33, 3, 3}, {32, 4, 32, 7}, {5, 2, 1, 1}, {660, 10, 20, 5}, {2048, 40, 4, 3}, {64, 24, 8, 3}};
     enum { N = 6 };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const int64_t E = shapes[s][0], k = shapes[s][1];
-        const both_vec bias = random_vec(s == 1 ? MOX_DT_NONE : MOX_DT_F32, E, -0.3f, 0.3f);
+        const both_vec bias = random_vec(s == 1 || s == 7 ? MOX_DT_NONE : MOX_DT_F32, E, -0.3f, 0.3f); /* without, groups tie */
         float *x = randoms(N * E, 3);
         for (int64_t i = 0; i < E; i++) {
             x[E + i] = (float)(i * 7 % 5);

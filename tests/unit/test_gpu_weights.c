@@ -254,6 +254,42 @@ static void test_rowwise(void **state)
     assert_true(n_kinds >= 3);
 }
 
+/* The norm in front, which one more group stores: gains of every type, at a multiple of 16 bytes. */
+static void check_row_normed(mox_dtype type, int64_t cols)
+{
+    enum { ROWS = 5, N = 2 };
+    both_mat m = random_mat((kind){.kind = MOX_MAT_BF16}, ROWS, cols);
+    m.device.w = upload(m.host.w, ROWS * m.device.row_bytes);
+    both_vec gain = random_vec(type, cols, 0.5f, 1.5f);
+    gain.device.data = type == MOX_DT_NONE ? NULL : upload(gain.host.data, cols * mox_dtype_bytes(type));
+    const float *x = randoms(N * cols, 3);
+    float *normed = floats(N * cols), *want = floats(N * ROWS);
+    double *mag = doubles(N * ROWS);
+    for (int64_t t = 0; t < N; t++) {
+        double sum = 0;
+        for (int64_t i = 0; i < cols; i++) sum += (double)x[t * cols + i] * (double)x[t * cols + i];
+        for (int64_t i = 0; i < cols; i++)
+            normed[t * cols + i] = (float)((double)x[t * cols + i] / sqrt(sum / (double)cols + 0.1) *
+                                           (type == MOX_DT_NONE ? 1 : (double)mox_vec_at(&gain.host, i) + 0.25));
+    }
+    for (int64_t i = 0; i < N * ROWS; i++) want[i] = (float)dot(&m, i % ROWS, normed + i / ROWS * cols, &mag[i]);
+    mox_gpu_matvec_row p = {.w = m.device, .x = upload_f32(x, N * cols), .y = device_f32(N * ROWS), .x_stride = cols, .y_stride = ROWS,
+                            .norm = {.out = device_f32(N * cols), .weight = gain.device, .offset = 0.25f, .eps = 0.1f, .stride = cols}};
+    launch(MOX_GPU_KERNEL_matvec_row, ROWS + 1, N, 1, &p);
+    assert_true(within(download_f32(p.y, N * ROWS), want, mag, N * ROWS, 1e-6, 1e-7));
+    assert_true(within(download_f32(p.norm.out, N * cols), normed, NULL, N * cols, 1e-6, 1e-7));
+    p.norm.eps = 0.2f;
+    launch(MOX_GPU_KERNEL_matvec_row, ROWS + 1, N, 1, &p);
+    assert_false(within(download_f32(p.y, N * ROWS), want, mag, N * ROWS, 1e-6, 1e-7));
+}
+
+static void test_rowwise_normed(void **state)
+{
+    (void)state;
+    static const mox_dtype types[] = {MOX_DT_NONE, MOX_DT_F32, MOX_DT_F16, MOX_DT_BF16};
+    for (int i = 0; i < 8; i++) check_row_normed(types[i % 4], i < 4 ? 264 : 4160);
+}
+
 enum { FOUR_EXPERTS = 5, FOUR_K = 3, FOUR_N = 2, FOUR_DIM = 256, FOUR_WIDTH = 512 };
 
 /* The experts whose rows a matrix has one after the other. */
@@ -391,7 +427,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {TEST(test_matvec), TEST(test_matvec_by_heads), TEST(test_tokens_are_independent),
-                                       TEST(test_experts), TEST(test_four), TEST(test_four_three), TEST(test_rowwise), TEST(test_four_experts),
+                                       TEST(test_experts), TEST(test_four), TEST(test_four_three), TEST(test_rowwise), TEST(test_rowwise_normed), TEST(test_four_experts),
                                        TEST(test_embed), TEST(test_absorb)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

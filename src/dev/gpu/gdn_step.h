@@ -2,17 +2,19 @@
  *
  * What deltanet.h does in six launches is two here: the convolution with its state, the norms of q and k and the gates, a group
  * per head; then recurrence and gated norm, a group per head of v.  The states of both are what the
- * last token left, so they are asked for before the launch in front has ended. */
+ * last token left, and z is older than gdn_mix, so they are asked for before the launch in front has ended. */
 #ifndef MOX_DEV_GPU_GDN_STEP_H
 #define MOX_DEV_GPU_GDN_STEP_H
 
 #include "dev/gpu/deltanet.h"
 
-enum { MIX_THREADS = MOX_GPU_GDN_STEP_DIM, STEP_WAVES = 32, STEP_THREADS = STEP_WAVES * GPU_LANES,
-       STEP_PARTS = MOX_GPU_GDN_STEP_DIM / GPU_LANES, STEP_ROWS = MOX_GPU_GDN_STEP_DIM / STEP_WAVES };
+/* Eight lanes share a row of the state, each with every eighth quad; a thread has two rows. */
+enum { MIX_THREADS = MOX_GPU_GDN_STEP_DIM, STEP_THREADS = 512, STEP_WAVES = STEP_THREADS / GPU_LANES, STEP_SHARE = 8,
+       STEP_QUADS = MOX_GPU_GDN_STEP_DIM / 4 / STEP_SHARE, STEP_HELD = 4 * STEP_QUADS,
+       STEP_ROWS = MOX_GPU_GDN_STEP_DIM * STEP_SHARE / STEP_THREADS };
 
 /* A thread has a channel: asks for its past and its taps, then convolves, and its state moves on by one. */
-GPU_KERNEL_EARLY(gdn_mix, MIX_THREADS)
+GPU_KERNEL_HASTY(gdn_mix, MIX_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, MIX_THREADS / GPU_LANES);
     const int32_t me = gpu_thread(), width = (int32_t)p->width;
@@ -50,65 +52,92 @@ GPU_KERNEL_EARLY(gdn_mix, MIX_THREADS)
     }
 }
 
-/* A wave has some rows of the state of a head. */
-GPU_KERNEL_EARLY(gdn_step, STEP_THREADS)
+/* What a lane has of a row: every STEP_SHAREth quad from `row` on, of which `left` numbers are there; zeros behind them. */
+GPU_FN void load_part(const GPU_GLOBAL(f32) *row, int32_t left, GPU_PRIVATE(f32) *v)
+{
+    GPU_UNROLL
+    for (int32_t j = 0; j < STEP_QUADS; j++) {
+        gpu_quad four = {{0u, 0u, 0u, 0u}};
+        if (4 * STEP_SHARE * j < left) four = gpu_load_quad(row, 4 * STEP_SHARE * j);
+        GPU_UNROLL
+        for (int32_t e = 0; e < 4; e++) v[4 * j + e] = gpu_bits_f32(four.w[e]);
+    }
+}
+
+/* Over the lanes that share a row. */
+GPU_FN float row_sum(float v, int32_t lane)
+{
+    GPU_UNROLL
+    for (int32_t m = 1; m < STEP_SHARE; m *= 2) v += gpu_shuffle(v, lane ^ m);
+    return v;
+}
+
+/* With S the state as it was, out = (g S + d k^T) q = g S q + (k . q) d: all sums at once. */
+GPU_KERNEL_HASTY(gdn_step, STEP_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, STEP_WAVES);
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES;
-    const int64_t h = gpu_group_x(), kh = (int32_t)h / ((int32_t)p->v_heads / (int32_t)p->k_heads), key = p->k_heads * p->k_dim;
-    float s[STEP_ROWS][STEP_PARTS], k[STEP_PARTS], q[STEP_PARTS], out[STEP_ROWS], squared = 0.0f;
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, part = me % STEP_SHARE;
+    const int32_t v_dim = (int32_t)p->v_dim, k_dim = (int32_t)p->k_dim, h = (int32_t)gpu_group_x(), left = k_dim - 4 * part;
+    const int32_t kh = h / ((int32_t)p->v_heads / (int32_t)p->k_heads), key = (int32_t)p->k_heads * k_dim, first = h * v_dim;
+    const GPU_GLOBAL(f32) *queries = p->mixed + (kh * k_dim + 4 * part), *keys = queries + key;
+    float s[STEP_ROWS][STEP_HELD], k[STEP_HELD], q[STEP_HELD], v[STEP_ROWS], open[STEP_ROWS], sk[STEP_ROWS], sq[STEP_ROWS];
+    int32_t row[STEP_ROWS]; /* of all heads; the last one again where there is none */
+    bool there[STEP_ROWS];
     GPU_UNROLL
     for (int32_t r = 0; r < STEP_ROWS; r++) {
-        GPU_UNROLL
-        for (int32_t j = 0; j < STEP_PARTS; j++) {
-            const int64_t row = r * STEP_WAVES + wave, i = j * GPU_LANES + lane;
-            s[r][j] = row < p->v_dim && i < p->k_dim ? gpu_load(p->state, (h * p->v_dim + row) * p->k_dim + i) : 0.0f;
-        }
+        const int32_t mine = (r * STEP_THREADS + me) / STEP_SHARE;
+        there[r] = mine < v_dim;
+        row[r] = first + (there[r] ? mine : v_dim - 1);
+        load_part(p->state + ((int64_t)row[r] * k_dim + 4 * part), there[r] ? left : 0, s[r]);
+        open[r] = silu(gpu_load(p->z, row[r])) * gain_at(p->norm, 0.0f, row[r] - first);
     }
-    const int64_t mine = least(lane * STEP_WAVES + wave, p->v_dim - 1); /* of the head: the row that this lane stores, if it stores one */
-    const float gain = gain_at(p->norm, 0.0f, mine);
-    gpu_previous();
-    GPU_UNROLL
-    for (int32_t j = 0; j < STEP_PARTS; j++) {
-        const int64_t i = j * GPU_LANES + lane;
-        q[j] = i < p->k_dim ? gpu_load(p->mixed, kh * p->k_dim + i) : 0.0f;
-        k[j] = i < p->k_dim ? gpu_load(p->mixed, key + kh * p->k_dim + i) : 0.0f;
-    }
-    const float z = gpu_load(p->z, h * p->v_dim + mine);
+    gpu_previous(); /* for gdn_mix: z is older */
+    load_part(keys, left, k);
+    load_part(queries, left, q);
     const float g = gpu_load(p->g, h), beta = gpu_load(p->beta, h);
     GPU_UNROLL
     for (int32_t r = 0; r < STEP_ROWS; r++) {
-        const int64_t row = r * STEP_WAVES + wave;
-        float seen = 0.0f;
-        out[r] = 0.0f;
-        GPU_UNROLL
-        for (int32_t j = 0; j < STEP_PARTS; j++) {
-            s[r][j] *= g;
-            seen += s[r][j] * k[j];
-        }
-        const float d = beta * (gpu_load(p->mixed, 2 * key + h * p->v_dim + least(row, p->v_dim - 1)) - gpu_lane_sum(seen));
-        GPU_UNROLL
-        for (int32_t j = 0; j < STEP_PARTS; j++) {
-            s[r][j] += d * k[j];
-            out[r] += s[r][j] * q[j];
-        }
-        out[r] = row < p->v_dim ? gpu_lane_sum(out[r]) : 0.0f; /* the same in a wave */
-        squared += out[r] * out[r];
+        v[r] = gpu_load(p->mixed, 2 * key + row[r]);
+        sk[r] = sq[r] = 0.0f;
     }
-    const float open = silu(z);
-    if (lane == 0) gpu_store(scratch, wave, squared);
-    gpu_barrier();
-    const float factor = inverse_rms(gpu_lane_sum(gpu_load(scratch, lane)), p->v_dim, p->eps);
+    float kq = 0.0f, squared = 0.0f;
+    GPU_UNROLL
+    for (int32_t i = 0; i < STEP_HELD; i++) {
+        kq += k[i] * q[i];
+        GPU_UNROLL
+        for (int32_t r = 0; r < STEP_ROWS; r++) {
+            sk[r] += s[r][i] * k[i];
+            sq[r] += s[r][i] * q[i];
+        }
+    }
+    kq = row_sum(kq, lane);
     GPU_UNROLL
     for (int32_t r = 0; r < STEP_ROWS; r++) {
-        const int64_t row = r * STEP_WAVES + wave;
-        if (lane == r && row < p->v_dim) gpu_store(p->out, h * p->v_dim + row, out[r] * factor * gain * open);
+        v[r] = beta * (v[r] - g * row_sum(sk[r], lane)); /* d */
+        sq[r] = g * row_sum(sq[r], lane) + v[r] * kq;    /* what comes out */
+        squared += there[r] && part == 0 ? sq[r] * sq[r] : 0.0f;
+    }
+    GPU_UNROLL
+    for (int32_t r = 0; r < STEP_ROWS; r++) {
         GPU_UNROLL
-        for (int32_t j = 0; j < STEP_PARTS; j++) {
-            const int64_t i = j * GPU_LANES + lane;
-            if (row < p->v_dim && i < p->k_dim) gpu_store(p->state, (h * p->v_dim + row) * p->k_dim + i, s[r][j]);
+        for (int32_t j = 0; j < STEP_QUADS; j++) {
+            gpu_quad four;
+            GPU_UNROLL
+            for (int32_t e = 0; e < 4; e++) four.w[e] = gpu_f32_bits(g * s[r][4 * j + e] + v[r] * k[4 * j + e]);
+            if (there[r] && 4 * STEP_SHARE * j < left)
+                gpu_store_quad(p->state, (int64_t)row[r] * k_dim + (4 * part + 4 * STEP_SHARE * j), four);
         }
     }
+    squared = gpu_lane_sum(squared);
+    if (lane == 0) gpu_store(scratch, me / GPU_LANES, squared);
+    gpu_barrier();
+    squared = 0.0f;
+    GPU_UNROLL
+    for (int32_t i = 0; i < STEP_WAVES; i++) squared += gpu_load(scratch, i);
+    const float factor = inverse_rms(squared, v_dim, p->eps);
+    GPU_UNROLL
+    for (int32_t r = 0; r < STEP_ROWS; r++)
+        if (part == 0 && there[r]) gpu_store(p->out, row[r], sq[r] * factor * open[r]);
 }
 
 #endif

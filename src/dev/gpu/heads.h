@@ -7,15 +7,17 @@
 #include "dev/gpu/attention.h"
 #include "dev/gpu/norm.h"
 
-enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = GAINS_MOST };
+/* What is not turned has a zero for a partner, behind the rows of the waves, and -0 for a sine: their product changes nothing. */
+enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = GAINS_MOST, HEADS_ZERO = HEADS_WAVES * MOX_GPU_HEADS_DIM };
 
 /* What a lane knows of its elements before q, k and v are there. */
 typedef struct heads_factors {
     float gain[HEADS_HELD], cosine[HEADS_HELD], sine[HEADS_HELD]; /* the sine has the partner's sign */
+    int32_t partner[HEADS_HELD];                                  /* where the element is that it is turned with */
 } heads_factors;
 GPU_TYPE(heads_factors, heads_factors);
 
-GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec weight, bool is_v, float pos, int32_t lane,
+GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec weight, bool is_v, float pos, int32_t lane, int32_t first,
                          GPU_PRIVATE(heads_factors) *f)
 {
     const int32_t half_dim = (int32_t)p->rotary_dim / 2, turned = is_v ? 0 : 2 * half_dim;
@@ -29,59 +31,70 @@ GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec w
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) {
         const int32_t i = j * GPU_LANES + lane;
+        if (is_v) f->gain[j] = 1.0f;
         f->cosine[j] = i < turned ? gpu_cos(pos * freq[j]) * p->mscale : 1.0f;
-        f->sine[j] = i < turned ? gpu_sin(pos * freq[j]) * (i < half_dim ? -p->mscale : p->mscale) : 0.0f;
+        f->sine[j] = i < turned ? gpu_sin(pos * freq[j]) * (i < half_dim ? -p->mscale : p->mscale) : -0.0f;
+        f->partner[j] = i >= turned ? HEADS_ZERO : first + (i < half_dim ? i + half_dim : i - half_dim);
     }
 }
 
-/* The element that i is turned with; itself where it is not turned. */
-GPU_FN int32_t partner_of(int32_t i, int32_t half_dim)
+/* A head's q stays f32; keys and values go to caches of f32 or f16.  y[j] is element 32 j from `at` on,
+ * of n that are there. */
+GPU_FN void store_head(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, bool is_q, mox_gpu_cache cache, int64_t at, int32_t n,
+                       const GPU_PRIVATE(f32) *y)
 {
-    if (i >= 2 * half_dim) return i;
-    return i < half_dim ? i + half_dim : i - half_dim;
+    if (is_q || cache.type == MOX_GPU_F32) {
+        GPU_GLOBAL(f32) *to = is_q ? p->q + at : (GPU_GLOBAL(f32) *)cache.data + at;
+        GPU_UNROLL
+        for (int32_t j = 0; j < HEADS_HELD; j++)
+            if (j * GPU_LANES < n) gpu_store(to, j * GPU_LANES, y[j]);
+    } else {
+        GPU_GLOBAL(u16) *to = (GPU_GLOBAL(u16) *)cache.data + at;
+        GPU_UNROLL
+        for (int32_t j = 0; j < HEADS_HELD; j++)
+            if (j * GPU_LANES < n) gpu_store(to, j * GPU_LANES, gpu_f32_to_f16(y[j]));
+    }
 }
 
+/* The norm's factor comes last: partners are exchanged while it is summed. */
 GPU_KERNEL_HASTY(gqa_heads, HEADS_THREADS)
 {
-    GPU_SHARED_ARRAY(f32, rows, HEADS_WAVES * MOX_GPU_HEADS_DIM);
+    GPU_SHARED_ARRAY(f32, rows, HEADS_ZERO + 1);
     const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES;
+    const int32_t n = (int32_t)p->dim - lane; /* from this lane's first element on */
     const int32_t heads = (int32_t)p->heads, kv_heads = (int32_t)p->kv_heads, n_heads = heads + 2 * kv_heads;
     const int32_t asked = (int32_t)gpu_group_x() * HEADS_WAVES + wave, x = asked < n_heads ? asked : n_heads - 1;
     const bool is_q = x < heads, is_v = x >= heads + kv_heads;
     int64_t i_row;
     const mox_gpu_span s = gpu_load(p->spans, span_of_row(p->spans, gpu_group_y(), &i_row));
     const int64_t row = s.row0 + i_row, h = is_q ? x : is_v ? x - heads - kv_heads : x - heads;
+    const int64_t at = (row * (is_q ? heads : kv_heads) + h) * p->dim + lane;
+    const GPU_GLOBAL(f32) *from = (is_q ? p->q : is_v ? p->v : p->k) + at;
     const mox_gpu_cache cache = is_v ? p->v_cache : p->k_cache;
-    const int64_t cache_at = is_q ? 0 : cache_offset(cache, s.pages, s.pos0 + i_row, h);
+    const int64_t to = is_q ? at : cache_offset(cache, s.pages, s.pos0 + i_row, h) + lane;
+    const int32_t mine = wave * MOX_GPU_HEADS_DIM;
     heads_factors f;
-    load_factors(p, is_q ? p->q_weight : p->k_weight, is_v, (float)gpu_load(p->pos, row), lane, &f);
+    load_factors(p, is_q ? p->q_weight : p->k_weight, is_v, (float)gpu_load(p->pos, row), lane, mine, &f);
+    if (gpu_thread() == 0) gpu_store(rows, HEADS_ZERO, 0.0f);
     gpu_previous(); /* positions and pages are older */
-    const GPU_GLOBAL(f32) *from = is_q ? p->q : is_v ? p->v : p->k;
-    const int64_t at = (row * (is_q ? heads : kv_heads) + h) * p->dim;
-    GPU_SHARED(f32) *mine = rows + wave * MOX_GPU_HEADS_DIM;
     float v[HEADS_HELD], sum = 0.0f;
     GPU_UNROLL
-    for (int32_t j = 0; j < HEADS_HELD; j++)
-        v[j] = j * GPU_LANES + lane < p->dim ? gpu_load(from, at + j * GPU_LANES + lane) : 0.0f;
-    GPU_UNROLL
-    for (int32_t j = 0; j < HEADS_HELD; j++) sum += v[j] * v[j];
-    const float factor = inverse_rms(gpu_lane_sum(sum), p->dim, p->eps);
+    for (int32_t j = 0; j < HEADS_HELD; j++) v[j] = j * GPU_LANES < n ? gpu_load(from, j * GPU_LANES) : 0.0f;
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) {
-        v[j] = is_v ? v[j] : v[j] * factor * f.gain[j];
-        if (j * GPU_LANES + lane < p->dim) gpu_store(mine, j * GPU_LANES + lane, v[j]);
+        sum += v[j] * v[j];
+        v[j] *= f.gain[j];
+        gpu_store(rows, mine + j * GPU_LANES + lane, v[j]);
     }
+    sum = gpu_lane_sum(sum);
     gpu_barrier();
     if (asked >= n_heads) return; /* no barrier follows */
     GPU_UNROLL
-    for (int32_t j = 0; j < HEADS_HELD; j++) {
-        const int32_t i = j * GPU_LANES + lane;
-        if (i >= p->dim) continue;
-        const float partner = gpu_load(mine, partner_of(i, is_v ? 0 : (int32_t)p->rotary_dim / 2));
-        const float y = f.sine[j] == 0.0f ? v[j] * f.cosine[j] : v[j] * f.cosine[j] + partner * f.sine[j];
-        if (is_q) gpu_store(p->q, at + i, y);
-        else store_cached(cache, cache_at + i, y);
-    }
+    for (int32_t j = 0; j < HEADS_HELD; j++) v[j] = v[j] * f.cosine[j] + gpu_load(rows, f.partner[j]) * f.sine[j];
+    const float factor = is_v ? 1.0f : inverse_rms(sum, p->dim, p->eps);
+    GPU_UNROLL
+    for (int32_t j = 0; j < HEADS_HELD; j++) v[j] *= factor;
+    store_head(p, is_q, cache, to, n, v);
 }
 
 #endif

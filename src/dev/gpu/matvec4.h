@@ -240,7 +240,7 @@ GPU_FN float four_product(mox_gpu_mat w, mox_gpu_normed norm, const GPU_GLOBAL(f
             if (norm.out != 0) {
                 GPU_UNROLL
                 for (int32_t i = 0; i < 8; i++) squares_of_x += v[i] * v[i];
-                multiply_eight(gains, norm.weight, norm.offset, v);
+                times_eight_gains(gains, norm.weight, norm.offset, v);
             }
             four_planes(v, of_chunk, lane);
         }

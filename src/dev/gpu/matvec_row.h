@@ -8,7 +8,7 @@
 
 #include "dev/gpu/norm.h"
 
-enum { ROW_THREADS = 256, ROW_COLS = 8 };
+enum { ROW_THREADS = 256, ROW_WAVES = ROW_THREADS / GPU_LANES, ROW_COLS = 8 };
 
 /* Eight weights: w times scale, plus bias. */
 typedef struct row_unit {
@@ -39,10 +39,25 @@ GPU_FN float row_number(row_unit u, int32_t kind, int32_t i)
     return kind == MOX_GPU_BF16 ? bf16_to_f32(bits) : gpu_f16_to_f32(bits);
 }
 
+/* All eight; kinds are told apart once, not per number. */
+GPU_FN void row_numbers(row_unit u, int32_t kind, GPU_PRIVATE(f32) *w)
+{
+    if (kind == MOX_GPU_AFFINE) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_COLS; i++) w[i] = row_number(u, MOX_GPU_AFFINE, i);
+    } else if (kind == MOX_GPU_BF16) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_COLS; i++) w[i] = row_number(u, MOX_GPU_BF16, i);
+    } else {
+        GPU_UNROLL
+        for (int32_t i = 0; i < ROW_COLS; i++) w[i] = row_number(u, MOX_GPU_F16, i);
+    }
+}
+
 GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
 {
-    GPU_SHARED_ARRAY(f32, scratch, ROW_THREADS / GPU_LANES);
-    GPU_SHARED_ARRAY(f32, of_squares, ROW_THREADS / GPU_LANES);
+    GPU_SHARED_ARRAY(f32, scratch, ROW_WAVES);
+    GPU_SHARED_ARRAY(f32, of_squares, ROW_WAVES);
     const int32_t me = gpu_thread(), kind = p->w.kind;
     const int64_t r = gpu_group_x(), t = gpu_group_y(), first = (int64_t)me * ROW_COLS, cols = p->w.cols;
     const GPU_GLOBAL(f32) *x = p->x + t * p->x_stride;
@@ -60,16 +75,16 @@ GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
             u = row_load(p->w, r, col);
             gains = load_eight_gains(p->norm.weight, col);
         }
-        const gpu_quad low = gpu_load(GPU_CAST(quad, x), col / 4), high = gpu_load(GPU_CAST(quad, x), col / 4 + 1);
-        float v[ROW_COLS];
+        const gpu_quad low = gpu_load(GPU_CAST(quad, x), (int32_t)col / 4), high = gpu_load(GPU_CAST(quad, x), (int32_t)col / 4 + 1);
+        float w[ROW_COLS]; /* made while x is on its way */
+        row_numbers(u, kind, w);
+        times_eight_gains(gains, p->norm.weight, p->norm.offset, w);
         GPU_UNROLL
         for (int32_t i = 0; i < ROW_COLS; i++) {
-            v[i] = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
-            of_x += v[i] * v[i];
+            const float v = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
+            of_x += v * v;
+            sum += w[i] * v;
         }
-        multiply_eight(gains, p->norm.weight, p->norm.offset, v);
-        GPU_UNROLL
-        for (int32_t i = 0; i < ROW_COLS; i++) sum += row_number(u, kind, i) * v[i];
     }
     sum = gpu_lane_sum(sum);
     of_x = gpu_lane_sum(of_x);
@@ -79,12 +94,22 @@ GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
     }
     gpu_barrier();
     if (me != 0) return;
-    sum = of_x = 0.0f;
-    for (int32_t i = 0; i < ROW_THREADS / GPU_LANES; i++) {
-        sum += gpu_load(scratch, i);
-        of_x += gpu_load(of_squares, i);
+    float sums[ROW_WAVES], all_of_x[ROW_WAVES]; /* joined in pairs: a chain of eight takes longer */
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_WAVES; i++) {
+        sums[i] = gpu_load(scratch, i);
+        all_of_x[i] = gpu_load(of_squares, i);
     }
-    gpu_store(p->y, t * p->y_stride + r, (p->norm.out != 0 ? sum * inverse_rms(of_x, cols, p->norm.eps) : sum) + bias);
+    GPU_UNROLL
+    for (int32_t m = ROW_WAVES / 2; m > 0; m /= 2) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < m; i++) {
+            sums[i] += sums[i + m];
+            all_of_x[i] += all_of_x[i + m];
+        }
+    }
+    sum = p->norm.out != 0 ? sums[0] * inverse_rms(all_of_x[0], cols, p->norm.eps) : sums[0];
+    gpu_store(p->y, t * p->y_stride + r, sum + bias);
 }
 
 #endif

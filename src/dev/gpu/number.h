@@ -90,8 +90,8 @@ GPU_FN eight_gains load_eight_gains(mox_gpu_vec weight, int64_t first)
     return g;
 }
 
-/* Multiplies eight numbers by them.  The type is looked at once. */
-GPU_FN void multiply_eight(eight_gains g, mox_gpu_vec weight, float offset, GPU_PRIVATE(f32) *v)
+/* v[i] times gain i, i < 8; types are told apart once, not per number. */
+GPU_FN void times_eight_gains(eight_gains g, mox_gpu_vec weight, float offset, GPU_PRIVATE(f32) *v)
 {
     if (weight.type == MOX_GPU_BF16) {
         GPU_UNROLL

@@ -29,8 +29,9 @@
     X(plane_rows, 256) X(matmul_few, 256) X(matmul_few_three, 256) X(gate_up_few, 256)          \
     X(experts_gate_up_few, 256) X(experts_down_few, 256) X(rms_norm_long, 1024)                 \
     X(residual_norm_long, 1024) X(experts4_gate_up, 256) X(experts4_down, 768)                  \
-    X(experts4_down_long, 256) X(project4, 768) X(project4_many, 256) X(project4_long, 512) X(mla_heads, 128)         \
-    X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256) X(gdn_mix, 128) X(gdn_step, 1024)
+    X(experts4_down_long, 256) X(project4, 768) X(project4_many, 256) X(project4_long, 512)     \
+    X(mla_heads, 128) X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256)            \
+    X(gdn_mix, 128) X(gdn_step, 512)
 
 typedef enum mox_gpu_kernel {
 #define MOX_GPU_ID(name, threads) MOX_GPU_KERNEL_##name,
@@ -502,7 +503,8 @@ typedef struct mox_gpu_gdn_mix {
     int32_t unused;
 } mox_gpu_gdn_mix;
 
-/* gdn_recurrent and gated_rms_norm of what gdn_mix leaves.  Grid v_heads, 1024 threads. */
+/* gdn_recurrent and gated_rms_norm of what gdn_mix leaves; mixed and state at multiples of 16 bytes, k_dim one of 4.
+ * The launch in front does not store z.  Grid v_heads, 512 threads. */
 typedef struct mox_gpu_gdn_step {
     const GPU_GLOBAL(f32) *mixed; /* q, k and v, [channels] */
     const GPU_GLOBAL(f32) *g;

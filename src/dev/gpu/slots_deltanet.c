@@ -79,7 +79,8 @@ static mox_status slot_gdn_mix(mox_dev *d, const mox_gdn_mix_args *a, mox_err *e
     const int64_t key = r->k_heads * r->k_dim;
     const bool fits = r->n == 1 && r->k_dim <= MOX_GPU_GDN_STEP_DIM && r->v_dim <= MOX_GPU_GDN_STEP_DIM &&
                       a->conv.channels == 2 * key + r->v_heads * r->v_dim && a->qk_norm.heads == r->k_heads && r->q == a->conv.out &&
-                      r->k == a->conv.out + key && r->v == a->conv.out + 2 * key && a->norm.dim == r->v_dim;
+                      r->k == a->conv.out + key && r->v == a->conv.out + 2 * key && a->norm.dim == r->v_dim && r->k_dim % 4 == 0 &&
+                      (uintptr_t)a->conv.out % 16 == 0 && (uintptr_t)r->state % 16 == 0;
     if (!fits) return mox_dev_gdn_mix(d, a, err);
     MOX_TRY(mox_gpu_check_vec(&a->conv.weight, err));
     MOX_TRY(mox_gpu_check_vec(&a->gates.a_log, err));
