@@ -126,7 +126,7 @@ typedef struct outcome {
 typedef struct problem {
     int bits, n, dim, window, deep;
     bool exact;
-    bool is_few; /* few.h computes it */
+    bool is_split; /* few.h or matvec4.h compute it */
     bool wrong; /* on the second device: something is slightly wrong */
 } problem;
 
@@ -160,7 +160,8 @@ static const double allowed_f16 = 1e-3;
 
 static void near_but_other(float *(*f)(const problem *p, int64_t *n), problem p)
 {
-    const double allowed = p.exact || p.is_few ? 1e-6 : allowed_f16; /* f32 in another order, or f16 */
+    /* f32 in another order; 2^-23 of the largest of 256 numbers, which is up to 30 times what they usually are; or f16 */
+    const double allowed = p.exact ? 1e-6 : p.is_split ? 3.6e-6 : allowed_f16;
     p.wrong = false;
     const outcome right = compare(f, &p);
     if (right.same || !(right.off < allowed)) fail_msg("off by %g, %s", right.off, right.same ? "the same bytes" : "other bytes");
@@ -221,13 +222,13 @@ static float *project(const problem *p, int64_t *n)
 static void test_matmul(void **state)
 {
     (void)state;
-    near_but_other(matmul, (problem){.bits = 4, .n = 40, .is_few = true});
+    near_but_other(matmul, (problem){.bits = 4, .n = 40, .is_split = true});
     near_but_other(matmul, (problem){.bits = 8, .n = MOX_GPU_MANY + 1});
-    near_but_other(products_in_a_row, (problem){.bits = 4, .n = 20, .is_few = true});
+    near_but_other(products_in_a_row, (problem){.bits = 4, .n = 20, .is_split = true});
     near_but_other(products_in_a_row, (problem){.bits = 8, .n = 20});
-    near_but_other(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_FROM + 1, .is_few = true});
+    near_but_other(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_FROM + 1, .is_split = true});
     near_but_other(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_TO + 1});
-    near_but_other(project, (problem){.bits = 4, .n = 7, .is_few = true});
+    near_but_other(project, (problem){.bits = 4, .n = 7, .is_split = true});
     same_bytes(matmul, (problem){.bits = 4, .n = MOX_GPU_FEW_FROM});
     same_bytes(matmul, (problem){.bits = 8, .n = MOX_GPU_MANY});
     near_but_other(matmul, (problem){.bits = 4, .n = 40, .exact = true});
@@ -255,7 +256,7 @@ static void test_gate_up(void **state)
     (void)state;
     near_but_other(gate_up, (problem){.bits = 4, .n = 133});
     near_but_other(gate_up, (problem){.bits = 5, .n = 20});
-    near_but_other(gate_up, (problem){.bits = 4, .n = 20, .is_few = true});
+    near_but_other(gate_up, (problem){.bits = 4, .n = 20, .is_split = true});
     same_bytes(gate_up, (problem){.bits = 4, .n = 3});
 }
 
@@ -294,7 +295,7 @@ static void test_experts(void **state)
     (void)state;
     near_but_other(experts, (problem){.bits = 4, .n = 120});
     near_but_other(experts, (problem){.bits = 6, .n = 20});
-    near_but_other(experts, (problem){.bits = 4, .n = 10, .dim = 256, .is_few = true});
+    near_but_other(experts, (problem){.bits = 4, .n = 10, .dim = 256, .is_split = true});
     same_bytes(experts, (problem){.bits = 4, .n = 10});
     same_bytes(experts, (problem){.bits = 8, .n = 10, .dim = 256});
 }
@@ -613,13 +614,13 @@ static float *latent(const problem *p, int64_t *n)
 static void test_together(void **state)
 {
     (void)state;
-    near_but_other(products, (problem){.n = 2, .dim = 4, .exact = true});
-    near_but_other(products, (problem){.n = 1, .dim = 2, .exact = true});
-    near_but_other(finish_with, (problem){.n = 3, .window = MOX_SHARED_GATED, .exact = true});
-    near_but_other(finish_with, (problem){.n = 1, .window = MOX_SHARED_UNSCALED, .exact = true});
-    near_but_other(finish_with, (problem){.n = 1, .window = MOX_SHARED_NONE, .exact = true});
-    near_but_other(latent, (problem){.deep = 300, .exact = true});
-    near_but_other(latent, (problem){.deep = 100, .exact = true});
+    near_but_other(products, (problem){.n = 2, .dim = 4, .is_split = true});
+    near_but_other(products, (problem){.n = 1, .dim = 2, .is_split = true});
+    near_but_other(finish_with, (problem){.n = 3, .window = MOX_SHARED_GATED, .is_split = true});
+    near_but_other(finish_with, (problem){.n = 1, .window = MOX_SHARED_UNSCALED, .is_split = true});
+    near_but_other(finish_with, (problem){.n = 1, .window = MOX_SHARED_NONE, .is_split = true});
+    near_but_other(latent, (problem){.deep = 300, .is_split = true});
+    near_but_other(latent, (problem){.deep = 100, .is_split = true});
 }
 
 int main(void)
