@@ -219,9 +219,49 @@ static void test_experts(void **state)
     }
 }
 
+/* ---- routers ---- */
+
+/* The bytes of matvec_row, which has a test of its own. */
+static bool rows_alike(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
+{
+    const int64_t rows = m->host.rows, cols = m->host.cols, stride = cols + 4, y_stride = rows + 1;
+    const mox_gpu_matvec_row one = {.w = m->device, .x = upload_f32(x, n * stride), .y = device_f32(n * y_stride), .x_stride = stride,
+                                    .y_stride = y_stride, .bias = bias->device};
+    mox_gpu_matvec_rows all = {.w = m->device, .x = one.x, .y = device_f32(n * y_stride), .n = n, .x_stride = stride, .y_stride = y_stride,
+                               .bias = bias->device};
+    launch(MOX_GPU_KERNEL_matvec_row, rows, n, 1, &one);
+    all.w.cols -= fewer;
+    launch(MOX_GPU_KERNEL_matvec_rows, over(rows, MOX_GPU_ROWS_ROWS), over(n, MOX_GPU_ROWS_TOKENS), 1, &all);
+    return memcmp(download_f32(one.y, n * y_stride), download_f32(all.y, n * y_stride), (size_t)(n * y_stride) * 4) == 0;
+}
+
+static void test_routers(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n, rows, cols;
+    } shapes[] = {{8, 4, 64}, {5, 6, 2048}, {19, 13, 4160}};
+    int n_kinds = 0;
+    for (size_t i = 0; i < N_KINDS * (sizeof shapes / sizeof *shapes); i++) {
+        const kind k = kinds[i % N_KINDS];
+        if (k.kind != MOX_MAT_BF16 && k.kind != MOX_MAT_F16 && (k.kind != MOX_MAT_AFFINE || k.bits != 8)) continue;
+        const int64_t n = shapes[i / N_KINDS].n, rows = shapes[i / N_KINDS].rows;
+        both_mat m = random_mat(k, rows, fit(k, shapes[i / N_KINDS].cols));
+        m.device.w = upload(m.host.w, rows * m.device.row_bytes); /* at no odd address */
+        assert_true(mox_gpu_mat_is_rowwise(&m.device));
+        const both_vec bias = random_vec(i / N_KINDS == 1 ? MOX_DT_BF16 : MOX_DT_NONE, rows, -1, 1);
+        const float *x = randoms(n * (m.host.cols + 4), 1);
+        assert_true(rows_alike(&m, x, n, &bias, 0));
+        assert_false(rows_alike(&m, x, n, &bias, 8));
+        n_kinds++;
+    }
+    assert_true(n_kinds >= 9);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
-    const struct CMUnitTest tests[] = {TEST(test_matmul), TEST(test_numbers), TEST(test_three), TEST(test_gate_up), TEST(test_experts)};
+    const struct CMUnitTest tests[] = {TEST(test_matmul), TEST(test_numbers), TEST(test_three), TEST(test_gate_up), TEST(test_experts),
+                                       TEST(test_routers)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

@@ -19,7 +19,7 @@
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)         \
     X(moe_combine, 256) X(matvec4, 256) X(matvec4_tall, 256) X(matvec_row, 256)                 \
-    X(attention_decode, 256)                                                                    \
+    X(matvec_rows, 256) X(attention_decode, 256)                                                \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
     X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
@@ -302,6 +302,16 @@ typedef struct mox_gpu_matvec_row {
     mox_gpu_vec bias;
     mox_gpu_normed norm;
 } mox_gpu_matvec_row;
+
+/* matvec_rows.h: the same for n tokens, without a norm.  Grid (ceil(rows / ROWS_ROWS), ceil(n / ROWS_TOKENS)). */
+enum { MOX_GPU_ROWS_ROWS = 4, MOX_GPU_ROWS_TOKENS = 8 };
+typedef struct mox_gpu_matvec_rows {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, x_stride, y_stride;
+    mox_gpu_vec bias;
+} mox_gpu_matvec_rows;
 
 /* ---- product.h: many tokens, all in f32 ---- */
 
