@@ -155,8 +155,7 @@ static void test_gate_up(void **state)
 
 /* ---- experts ---- */
 
-enum { EXPERTS = 5, SLOTS = 2, TOKENS = 11, PAIRS = TOKENS * SLOTS, DIM = 2304, WIDTH = 256, GATE_JOBS = 8,
-       DOWN_JOBS = 22 };
+enum { EXPERTS = 5, SLOTS = 2, TOKENS = 11, PAIRS = TOKENS * SLOTS };
 
 /* The expert whose rows begin at `e` times those of one. */
 static both_mat expert_of(const both_mat *all, int64_t e)
@@ -168,60 +167,150 @@ static both_mat expert_of(const both_mat *all, int64_t e)
     m.mag += e * rows * m.host.cols;
     return m;
 }
-static mox_gpu_stack stack(const both_mat *all)
+/* With `shift` experts in front that are not there. */
+static mox_gpu_stack stack(const both_mat *all, int32_t shift)
 {
     const int64_t rows = all->host.rows / EXPERTS;
     mox_gpu_stack s = {.first = all->device, .w_step = rows * all->device.row_bytes, .scale_step = rows * all->device.scale_cols * 2};
     s.first.rows = rows;
+    s.first.w = (const uint8_t *)((uintptr_t)s.first.w - (uintptr_t)(shift * s.w_step));
+    s.first.scales = (const uint8_t *)((uintptr_t)s.first.scales - (uintptr_t)(shift * s.scale_step));
+    s.first.biases = (const uint8_t *)((uintptr_t)s.first.biases - (uintptr_t)(shift * s.scale_step));
     return s;
 }
 
 /* Many pairs take 3, some 0 or 1, nobody 2, and some are left out. */
 static int32_t id_of(int i) { return i % 5 == 0 ? 1 : i % 11 == 0 ? 0 : i % 7 == 3 ? -1 : i % 3 == 0 ? 4 : 3; }
 
+/* What is slightly wrong with experts. */
+typedef enum amiss { RIGHT, X_IS_F16, PAIR_LOST } amiss;
+
+/* Planes as experts take them: a place for both products. */
+typedef struct experts_room {
+    mox_gpu_quad *all;
+    uint64_t *parts;
+    int32_t *plan;
+} experts_room;
+
+static experts_room experts_room_of(int64_t dim, int64_t width)
+{
+    const int64_t quads = (TOKENS * dim > PAIRS * width ? TOKENS * dim : PAIRS * width) / 4;
+    const int64_t n_plan = MOX_GPU_FEW_PLAN + PAIRS * MOX_GPU_FEW_ENTRY;
+    return (experts_room){.all = upload(floats(quads * 4), quads * 16), .parts = upload(floats(quads), quads * 4),
+                          .plan = upload(floats(n_plan), n_plan * 4)};
+}
+
+static void forget_low(mox_gpu_quad *on_device, int64_t n_quads)
+{
+    mox_gpu_quad *all = download(on_device, n_quads * 16);
+    for (int64_t i = 0; i < n_quads; i++)
+        if (i % 16 >= 8) memset(&all[i], 0, sizeof all[i]);
+    kit_ok(device_write(on_device, all, n_quads * 16));
+}
+
+/* How the work is shared out.  A shift of 254 has experts of two windows. */
+typedef struct sharing {
+    int64_t dim, width, n_groups;
+    int32_t shift;
+} sharing;
+
+static void experts_right(sharing s, amiss is)
+{
+    const int64_t dim = s.dim, width = s.width;
+    const both_mat gate = four_mat(EXPERTS * width, dim), up = four_mat(EXPERTS * width, dim), down = four_mat(EXPERTS * dim, width);
+    const float *x = activations(TOKENS * dim, 0.05f);
+    const experts_room room = experts_room_of(dim, width);
+    int32_t ids[PAIRS], shifted[PAIRS];
+    float *want = floats(PAIRS * width), *last = floats(PAIRS * dim); /* NaN where a pair is left out, as on the device */
+    double *mag = doubles(PAIRS * width), *last_mag = doubles(PAIRS * dim);
+    for (int i = 0; i < PAIRS; i++) {
+        ids[i] = id_of(i);
+        shifted[i] = ids[i] < 0 ? -1 : ids[i] + s.shift;
+        const both_mat g = expert_of(&gate, ids[i]), u = expert_of(&up, ids[i]);
+        for (int64_t r = 0; r < width && ids[i] >= 0; r++) want[i * width + r] = gated(&g, &u, r, x + i / SLOTS * dim, &mag[i * width + r]);
+    }
+    const mox_gpu_experts_plan_few plan = {.ids = upload(shifted, sizeof shifted), .plan = room.plan,
+                                           .rows = {.x = upload_f32(x, TOKENS * dim), .planes = room.all, .parts = room.parts, .cols = dim,
+                                                    .x_stride = dim},
+                                           .n_pairs = PAIRS - (is == PAIR_LOST), .n_experts = EXPERTS + s.shift, .x_divisor = SLOTS};
+    launch(MOX_GPU_KERNEL_experts_plan_few, over(dim, 2048), TOKENS + 1, 1, &plan);
+    if (is == X_IS_F16) forget_low(room.all, TOKENS * dim / 4);
+    const mox_gpu_experts_gate_up_few p = {.first = stack(&gate, s.shift), .second = stack(&up, s.shift), .plan = room.plan, .planes = room.all,
+                                           .parts = room.parts, .y = device_f32(PAIRS * width), 
+                                           .y_stride = width, .rows_at = MOX_GPU_FEW_ROWS_AT, .n_groups = s.n_groups};
+    launch(MOX_GPU_KERNEL_experts_gate_up_few, s.n_groups, 1, 1, &p);
+    const float *mid = download_f32(p.y, PAIRS * width);
+    assert_true(within(mid, want, mag, PAIRS * width, class_few, 1e-7) == (is == RIGHT));
+    if (is != RIGHT && is != X_IS_F16) return;
+    for (int i = 0; i < PAIRS; i++) {
+        const both_mat d = expert_of(&down, ids[i]);
+        for (int64_t r = 0; r < dim && ids[i] >= 0; r++) last[i * dim + r] = (float)dot(&d, r, mid + i * width, &last_mag[i * dim + r]);
+    }
+    const mox_gpu_plane_rows rows = {.x = p.y, .planes = room.all, .parts = room.parts, .cols = width, .x_stride = width};
+    launch(MOX_GPU_KERNEL_plane_rows, over(width, 2048), PAIRS, 1, &rows);
+    if (is == X_IS_F16) forget_low(room.all, PAIRS * width / 4);
+    const mox_gpu_experts_down_few q = {.first = stack(&down, s.shift), .plan = room.plan, .planes = room.all, .parts = room.parts,
+                                        .y = device_f32(PAIRS * dim),  .y_stride = dim,
+                                        .rows_at = MOX_GPU_FEW_PAIRS_AT, .n_groups = s.n_groups};
+    launch(MOX_GPU_KERNEL_experts_down_few, s.n_groups, 1, 1, &q);
+    assert_true(within(download_f32(q.y, PAIRS * dim), last, last_mag, PAIRS * dim, class_few, 1e-7) == (is == RIGHT));
+}
+
+/* An even and an odd number of chunks, and one; units that rows do not fill; fewer groups than units, and more. */
 static void test_experts(void **state)
 {
     (void)state;
-    const both_mat gate = four_mat(EXPERTS * WIDTH, DIM), up = four_mat(EXPERTS * WIDTH, DIM), down = four_mat(EXPERTS * DIM, WIDTH);
-    const float *x = activations(TOKENS * DIM, 0.05f);
-    int32_t ids[PAIRS];
-    float *want = floats(PAIRS * WIDTH), *last = floats(PAIRS * DIM); /* NaN where a pair is left out, as on the device */
-    double *mag = doubles(PAIRS * WIDTH), *last_mag = doubles(PAIRS * DIM);
-    for (int i = 0; i < PAIRS; i++) ids[i] = id_of(i);
-    for (int i = 0; i < PAIRS; i++) {
-        const both_mat g = expert_of(&gate, ids[i]), u = expert_of(&up, ids[i]);
-        for (int r = 0; r < WIDTH && ids[i] >= 0; r++) want[i * WIDTH + r] = gated(&g, &u, r, x + i / SLOTS * DIM, &mag[i * WIDTH + r]);
-    }
-    for (int most = 0; most < 2; most++) {
-        mox_gpu_experts_gate_up_few p = {.first = stack(&gate), .second = stack(&up), .ids = upload(ids, sizeof ids),
-                                         .x = upload_f32(x, TOKENS * DIM), .y = device_f32(PAIRS * WIDTH), .n_pairs = PAIRS, .x_stride = DIM,
-                                         .y_stride = WIDTH, .x_divisor = SLOTS, .most = most, .n_jobs = GATE_JOBS};
-        launch(MOX_GPU_KERNEL_experts_gate_up_few, over(WIDTH, 8 * GATE_JOBS), EXPERTS, 1, &p);
-        const float *mid = download_f32(p.y, PAIRS * WIDTH);
-        assert_true(within(mid, want, mag, PAIRS * WIDTH, class_few, 1e-7));
-        for (int i = 0; i < PAIRS; i++) {
-            const both_mat d = expert_of(&down, ids[i]);
-            for (int r = 0; r < DIM && ids[i] >= 0; r++) last[i * DIM + r] = (float)dot(&d, r, mid + i * WIDTH, &last_mag[i * DIM + r]);
+    static const sharing all[] = {{2304, 256, 3, 0}, {512, 784 - 16, 5, 254}, {256, 256, 40, 0}, {768, 512, 2, 0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (amiss is = RIGHT; is <= PAIR_LOST; is++) {
+            kit_end(NULL);
+            experts_right(all[i], is);
         }
-        mox_gpu_experts_down_few q = {.first = stack(&down), .ids = p.ids, .x = p.y, .y = device_f32(PAIRS * DIM), .n_pairs = PAIRS,
-                                      .x_stride = WIDTH, .y_stride = DIM, .x_divisor = 1, .n_jobs = DOWN_JOBS};
-        launch(MOX_GPU_KERNEL_experts_down_few, over(DIM, 16 * DOWN_JOBS), EXPERTS, 1, &q);
-        assert_true(within(download_f32(q.y, PAIRS * DIM), last, last_mag, PAIRS * DIM, class_few, 1e-7));
-        float *rounded = floats(PAIRS * WIDTH); /* f16 as it would be with a scale per pair */
-        for (int i = 0; i < PAIRS * WIDTH; i++) rounded[i] = mox_f16_to_f32(mox_f32_to_f16(mid[i]));
-        q.x = upload_f32(rounded, PAIRS * WIDTH);
-        launch(MOX_GPU_KERNEL_experts_down_few, over(DIM, 16 * DOWN_JOBS), EXPERTS, 1, &q);
-        assert_false(within(download_f32(q.y, PAIRS * DIM), last, last_mag, PAIRS * DIM, class_few, 1e-7));
-        p.n_pairs--; /* the last pair is forgotten */
-        p.y = device_f32(PAIRS * WIDTH);
-        launch(MOX_GPU_KERNEL_experts_gate_up_few, over(WIDTH, 8 * GATE_JOBS), EXPERTS, 1, &p);
-        assert_false(within(download_f32(p.y, PAIRS * WIDTH), want, mag, PAIRS * WIDTH, class_few, 1e-7));
+}
+
+/* ---- routers ---- */
+
+/* The bytes of matvec_row, which has a test of its own. */
+static bool rows_alike(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
+{
+    const int64_t rows = m->host.rows, cols = m->host.cols, stride = cols + 4, y_stride = rows + 1;
+    const mox_gpu_matvec_row one = {.w = m->device, .x = upload_f32(x, n * stride), .y = device_f32(n * y_stride), .x_stride = stride,
+                                    .y_stride = y_stride, .bias = bias->device};
+    mox_gpu_matvec_rows all = {.w = m->device, .x = one.x, .y = device_f32(n * y_stride), .n = n, .x_stride = stride, .y_stride = y_stride,
+                               .bias = bias->device};
+    launch(MOX_GPU_KERNEL_matvec_row, rows, n, 1, &one);
+    all.w.cols -= fewer;
+    launch(MOX_GPU_KERNEL_matvec_rows, over(rows, MOX_GPU_ROWS_ROWS), over(n, MOX_GPU_ROWS_TOKENS), 1, &all);
+    return memcmp(download_f32(one.y, n * y_stride), download_f32(all.y, n * y_stride), (size_t)(n * y_stride) * 4) == 0;
+}
+
+static void test_routers(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n, rows, cols;
+    } shapes[] = {{8, 4, 64}, {5, 6, 2048}, {19, 13, 4160}};
+    int n_kinds = 0;
+    for (size_t i = 0; i < N_KINDS * (sizeof shapes / sizeof *shapes); i++) {
+        const kind k = kinds[i % N_KINDS];
+        if (k.kind != MOX_MAT_BF16 && k.kind != MOX_MAT_F16 && (k.kind != MOX_MAT_AFFINE || k.bits != 8)) continue;
+        const int64_t n = shapes[i / N_KINDS].n, rows = shapes[i / N_KINDS].rows;
+        both_mat m = random_mat(k, rows, fit(k, shapes[i / N_KINDS].cols));
+        m.device.w = upload(m.host.w, rows * m.device.row_bytes); /* at no odd address */
+        assert_true(mox_gpu_mat_is_rowwise(&m.device));
+        const both_vec bias = random_vec(i / N_KINDS == 1 ? MOX_DT_BF16 : MOX_DT_NONE, rows, -1, 1);
+        const float *x = randoms(n * (m.host.cols + 4), 1);
+        assert_true(rows_alike(&m, x, n, &bias, 0));
+        assert_false(rows_alike(&m, x, n, &bias, 8));
+        n_kinds++;
     }
+    assert_true(n_kinds >= 9);
 }
 
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
-    const struct CMUnitTest tests[] = {TEST(test_matmul), TEST(test_numbers), TEST(test_three), TEST(test_gate_up), TEST(test_experts)};
+    const struct CMUnitTest tests[] = {TEST(test_matmul), TEST(test_numbers), TEST(test_three), TEST(test_gate_up), TEST(test_experts),
+                                       TEST(test_routers)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

@@ -80,15 +80,15 @@ GPU_FN void few_numbers(const GPU_GLOBAL(f32) *x, int64_t at, int32_t n, GPU_PRI
 }
 
 /* A thread has a word; eight lanes have a group. */
-GPU_KERNEL(plane_rows, FEW_THREADS)
+GPU_FN void few_plane(mox_gpu_plane_rows rows, int64_t group, int64_t t, int32_t me)
 {
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES;
-    const int64_t col = (gpu_group_x() * FEW_THREADS + me) * 8, t = gpu_group_y(), at = t * (p->cols / FEW_GROUP) + col / FEW_GROUP;
-    const bool there = col < p->cols; /* the same in the lanes of a group */
+    const int32_t lane = me % GPU_LANES;
+    const int64_t col = (group * FEW_THREADS + me) * 8, at = t * (rows.cols / FEW_GROUP) + col / FEW_GROUP;
+    const bool there = col < rows.cols; /* the same in the lanes of a group */
     float v[8], largest = 0.0f, sum = 0.0f;
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) v[i] = 0.0f;
-    if (there) few_numbers(p->x, t * p->x_stride + col, 8, v);
+    if (there) few_numbers(rows.x, t * rows.x_stride + col, 8, v);
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) {
         largest = gpu_max(largest, gpu_abs(v[i]));
@@ -102,10 +102,12 @@ GPU_KERNEL(plane_rows, FEW_THREADS)
     if (!there) return;
     const few_scale scale = few_scale_of(largest);
     const few_word w = few_split(v, scale.up);
-    gpu_store(p->planes, at * FEW_QUADS + few_place(me % 8), w.high);
-    gpu_store(p->planes, at * FEW_QUADS + FEW_QUADS / 2 + few_place(me % 8), w.low);
-    if (me % 8 == 0) gpu_store(p->parts, at, gpu_f32_bits(scale.factor) | (uint64_t)gpu_f32_bits(sum) << 32);
+    gpu_store(rows.planes, at * FEW_QUADS + few_place(me % 8), w.high);
+    gpu_store(rows.planes, at * FEW_QUADS + FEW_QUADS / 2 + few_place(me % 8), w.low);
+    if (me % 8 == 0) gpu_store(rows.parts, at, gpu_f32_bits(scale.factor) | (uint64_t)gpu_f32_bits(sum) << 32);
 }
+
+GPU_KERNEL(plane_rows, FEW_THREADS) { few_plane(*p, gpu_group_x(), gpu_group_y(), gpu_thread()); }
 
 /* ---- weights ---- */
 

@@ -18,6 +18,7 @@
 #include "dev/gpu/matmul.h"
 #include "dev/gpu/matvec.h"
 #include "dev/gpu/matvec_row.h"
+#include "dev/gpu/matvec_rows.h"
 #include "dev/gpu/matvec4.h"
 #include "dev/gpu/mla.h"
 #include "dev/gpu/moe.h"

@@ -19,7 +19,7 @@
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)         \
     X(moe_combine, 256) X(matvec4, 512) X(matvec4_tall, 256) X(matvec_row, 256)                 \
-    X(attention_decode, 256)                                                                    \
+    X(matvec_rows, 256) X(attention_decode, 256)                                                \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
     X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
@@ -27,7 +27,8 @@
     X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_share_64, 128)          \
     X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 512)              \
     X(plane_rows, 256) X(matmul_few, 256) X(matmul_few_three, 256) X(gate_up_few, 256)          \
-    X(experts_gate_up_few, 256) X(experts_down_few, 256) X(rms_norm_long, 1024)                 \
+    X(experts_plan_few, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256)               \
+    X(rms_norm_long, 1024)                                                                      \
     X(residual_norm_long, 1024) X(experts4_gate_up, 256) X(experts4_down, 768)                  \
     X(experts4_down_long, 256) X(project4, 768) X(project4_many, 256) X(project4_long, 512)     \
     X(mla_heads, 128) X(mla4_fold, 256) X(mla4_unfold, 256) X(attention_latent, 256)            \
@@ -307,6 +308,16 @@ typedef struct mox_gpu_matvec_row {
     mox_gpu_vec bias;
     mox_gpu_normed norm;
 } mox_gpu_matvec_row;
+
+/* matvec_rows.h: the same for n tokens, without a norm.  Grid (ceil(rows / ROWS_ROWS), ceil(n / ROWS_TOKENS)). */
+enum { MOX_GPU_ROWS_ROWS = 4, MOX_GPU_ROWS_TOKENS = 8 };
+typedef struct mox_gpu_matvec_rows {
+    mox_gpu_mat w;
+    const GPU_GLOBAL(f32) *x;
+    GPU_GLOBAL(f32) *y;
+    int64_t n, x_stride, y_stride;
+    mox_gpu_vec bias;
+} mox_gpu_matvec_rows;
 
 /* ---- product.h: many tokens, all in f32 ---- */
 
@@ -627,7 +638,7 @@ typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
 
 /* ---- few.h: some tokens; weights that matvec4.h reads; groups of 256 threads ---- */
 
-enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_SUMS = 64, MOX_GPU_FEW_GROUP = 64 };
+enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_GROUP = 64 };
 
 /* x[t, :] as the three kernels below take it: planes [n, groups, 16] and parts [n, groups], by groups of FEW_GROUP columns.
  * x at a multiple of 16 bytes, its stride one of 4, cols one of FEW_GROUP.  Grid (ceil(cols / 2048), n). */
@@ -672,17 +683,29 @@ typedef struct mox_gpu_gate_up_few {
     int64_t n, y_stride, split;
 } mox_gpu_gate_up_few;
 
-/* few_experts.h.  Pair i, of n_pairs <= MOX_GPU_FEW_PAIRS, reads row i / x_divisor of x, at multiples of 16 bytes, and writes row i
- * of y; those whose id is of no expert are left out.  n_jobs: tiles of 16 rows of a group, even, at most FEW_SUMS / min(8, cols / 256).
- * Rows are a multiple of 16.
- *   experts_gate_up_few: silu(first x) * (second x), grid (ceil(rows / (8 n_jobs)), experts).  most: most experts have pairs
- *   experts_down_few: first x, grid (ceil(rows / (16 n_jobs)), experts).  ids were made before the launch in front */
+/* few_experts.h.  Which pairs, of n_pairs <= MOX_GPU_FEW_PAIRS, each expert has, by blocks of four; those whose id is not below n_experts are left out.
+ * plan: the number of blocks, and from FEW_PLAN on FEW_ENTRY numbers for each: the expert, how many pairs it has from here on, two that are not
+ * used, four pairs, and these divided by x_divisor; -1 where there are fewer.  Also does plane_rows.
+ * Grid (ceil(rows.cols / 2048), 1 + rows of x). */
+enum { MOX_GPU_FEW_PLAN = 4, MOX_GPU_FEW_PAIRS_AT = 4, MOX_GPU_FEW_ROWS_AT = 8, MOX_GPU_FEW_ENTRY = 12 };
+typedef struct mox_gpu_experts_plan_few {
+    const GPU_GLOBAL(i32) *ids;
+    GPU_GLOBAL(i32) *plan;
+    mox_gpu_plane_rows rows;
+    int64_t n_pairs, n_experts, x_divisor;
+} mox_gpu_experts_plan_few;
+
+/* Pair i of a plan writes row i of y; rows_at: which four numbers of an entry say what rows of planes are read.  Rows are a multiple of 16.
+ *   experts_gate_up_few: silu(first x) * (second x)
+ *   experts_down_few: first x.  The plan was made before the launch in front
+ * Grid n_groups, any number. */
 typedef struct mox_gpu_experts_few {
     mox_gpu_stack first, second;
-    const GPU_GLOBAL(i32) *ids;
-    const GPU_GLOBAL(f32) *x;
+    const GPU_GLOBAL(i32) *plan;
+    const GPU_GLOBAL(quad) *planes;
+    const GPU_GLOBAL(u64) *parts;
     GPU_GLOBAL(f32) *y;
-    int64_t n_pairs, x_stride, y_stride, x_divisor, most, n_jobs;
+    int64_t y_stride, rows_at, n_groups;
 } mox_gpu_experts_few;
 typedef mox_gpu_experts_few mox_gpu_experts_gate_up_few;
 typedef mox_gpu_experts_few mox_gpu_experts_down_few;

@@ -74,6 +74,11 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
         return MOX_OK;
     }
     if (a->n <= (a->exact ? MOX_GPU_FEW_TO : FOUR_TOKENS) && w.rows <= ROWWISE_ROWS && mox_gpu_mat_is_rowwise(&w) && mox_gpu_is_wide(a->x, a->x_stride)) {
+        if (a->n > FOUR_TOKENS) {
+            MOX_GPU_LAUNCH(d, matvec_rows, mox_ceil_div(w.rows, MOX_GPU_ROWS_ROWS), mox_ceil_div(a->n, MOX_GPU_ROWS_TOKENS), 1, .w = w,
+                           .x = a->x, .y = a->y, .n = a->n, .x_stride = a->x_stride, .y_stride = a->y_stride, .bias = mox_gpu_vec_of(&a->bias));
+            return MOX_OK;
+        }
         mox_gpu_matvec_row p = {.w = w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride,
                                 .bias = mox_gpu_vec_of(&a->bias)};
         p.norm = take_norm(d, &p.x, &p.x_stride, a->y, a->n, w.cols);

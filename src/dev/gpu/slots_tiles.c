@@ -126,24 +126,48 @@ void mox_gpu_few_gate_up(mox_dev *d, const mox_gate_up_swiglu_args *a)
                    .split = split);
 }
 
+/* What experts of some tokens need beside rows: parts, the list of blocks, and planes.  What becomes of tokens takes
+ * their place. */
+typedef struct few_room {
+    int64_t plan, planes, end; /* bytes from where parts begin */
+} few_room;
+
+static int64_t in_quads(int64_t bytes) { return mox_ceil_div(bytes, QUAD_BYTES) * QUAD_BYTES; }
+
+static few_room few_room_of(const mox_moe_ffn_args *a)
+{
+    const int64_t pairs = a->n * a->k, most = mox_max_i64(a->n * a->dim, pairs * a->width);
+    few_room r;
+    r.plan = in_quads(most / MOX_GPU_FEW_GROUP * (int64_t)sizeof(uint64_t));
+    r.planes = r.plan + in_quads((MOX_GPU_FEW_PLAN + pairs * MOX_GPU_FEW_ENTRY) * (int64_t)sizeof(int32_t));
+    r.end = r.planes + most * (int64_t)sizeof(float);
+    return r;
+}
+
 bool mox_gpu_takes_few(const mox_dev *d, const mox_moe_ffn_args *a)
 {
     return mox_gpu_is_few(d, a->n, a->dim) && ((const mox_dev_gpu *)d)->layers[a->layer].is_four && a->n * a->k <= MOX_GPU_FEW_PAIRS &&
-           mox_gpu_is_wide(a->x, a->dim) && mox_gpu_is_wide(a->mid, a->width);
+           mox_gpu_is_wide(a->x, a->dim) && mox_gpu_is_wide(a->mid, a->width) &&
+           few_room_of(a).end <= mox_matmul_scratch(a->n * a->k, mox_max_i64(a->dim, a->width));
 }
-
-/* Tiles of an expert that a group has: enough of them that its beginning counts little. */
-static int64_t few_jobs(int64_t cols) { return cols / FEW_CHUNK <= MOX_GPU_FEW_SUMS / 16 ? 16 : 8; }
 
 void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *ids, int64_t n_places)
 {
     const mox_gpu_experts *x = &((mox_dev_gpu *)d)->layers[a->layer];
-    const int64_t pairs = a->n * a->k, up_jobs = few_jobs(a->dim), down_jobs = few_jobs(a->width);
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, mox_ceil_div(a->width, up_jobs * TILE_ROWS / 2), n_places, 1, .first = x->gate, .second = x->up,
-                   .ids = ids, .x = a->x, .y = a->mid, .n_pairs = pairs, .x_stride = a->dim, .y_stride = a->width, .x_divisor = a->k,
-                   .most = pairs >= n_places, .n_jobs = up_jobs);
-    MOX_GPU_LAUNCH(d, experts_down_few, mox_ceil_div(a->dim, down_jobs * TILE_ROWS), n_places, 1, .first = x->down, .ids = ids, .x = a->mid,
-                   .y = a->rows, .n_pairs = pairs, .x_stride = a->width, .y_stride = a->dim, .x_divisor = 1, .n_jobs = down_jobs);
+    const few_room room = few_room_of(a);
+    const int64_t pairs = a->n * a->k;
+    uint64_t *parts = a->acts;
+    int32_t *plan = (int32_t *)(void *)((uint8_t *)a->acts + room.plan);
+    mox_gpu_quad *x_planes = (mox_gpu_quad *)(void *)((uint8_t *)a->acts + room.planes);
+    MOX_GPU_LAUNCH(d, experts_plan_few, mox_ceil_div(a->dim, PLANE_COLS), a->n + 1, 1, .ids = ids, .plan = plan,
+                   .rows = {.x = a->x, .planes = x_planes, .parts = parts, .cols = a->dim, .x_stride = a->dim}, .n_pairs = pairs,
+                   .n_experts = n_places, .x_divisor = a->k);
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, FEW_GROUPS, 1, 1, .first = x->gate, .second = x->up, .plan = plan, .planes = x_planes, .parts = parts,
+                   .y = a->mid, .y_stride = a->width, .rows_at = MOX_GPU_FEW_ROWS_AT, .n_groups = FEW_GROUPS);
+    MOX_GPU_LAUNCH(d, plane_rows, mox_ceil_div(a->width, PLANE_COLS), pairs, 1, .x = a->mid, .planes = x_planes, .parts = parts, .cols = a->width,
+                   .x_stride = a->width);
+    MOX_GPU_LAUNCH(d, experts_down_few, FEW_GROUPS, 1, 1, .first = x->down, .plan = plan, .planes = x_planes, .parts = parts, .y = a->rows,
+                   .y_stride = a->dim, .rows_at = MOX_GPU_FEW_PAIRS_AT, .n_groups = FEW_GROUPS);
 }
 
 /* ---- many tokens ---- */
