@@ -53,6 +53,17 @@ fuzz() {
         -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/$2-" "$corpus")
 }
 
+# clean FOLDER TARGET SECONDS: fuzzes and finds nothing.  What it said is in $work/TARGET.log; a finding is shown, and its
+# input left in FOLDER.
+clean() {
+    local log=$work/$2.log
+    if fuzz "$@" >"$log" 2>&1; then return 0; fi
+    tail -60 "$log"
+    find "$work" -maxdepth 1 -name "$2-*" -exec cp {} "$1/" \;
+    echo "$2: FAILED; the input is in $1"
+    return 1
+}
+
 # each FUNCTION TARGET...: FUNCTION NAME for every target, as many at a time as there are processors, for a fuzzer
 # uses one; then what each said, in order.  Fails when one did.
 each() {

@@ -429,13 +429,11 @@ static void test_cancel_beside_others(void **state)
 static void test_cancel_ends_a_long_step(void **state)
 {
     (void)state;
+    enum { LONG = 1024 };
     for (int m = 0; m < 2; m++) {
-        mox_context_opts context = {.n_ctx = PROMPT_MAX + 1, .n_seqs = 2, .n_batch = PROMPT_MAX, .n_threads = 2, .isa = "ref"};
-        mox_model_info info;
-        mox_model_get_info(models[m], &info);
-        if (context.n_ctx > info.n_ctx_max) context.n_ctx = info.n_ctx_max;
+        const mox_context_opts context = {.n_ctx = LONG + 1, .n_seqs = 2, .n_batch = LONG, .n_threads = 2, .isa = "ref"};
         mox_scheduler *s = new_scheduler(m, context, 0);
-        const wish w = {.n_prompt = context.n_ctx - 1, .max_tokens = 1, .word = 1}, after = {.n_prompt = 8, .max_tokens = 2, .word = 2};
+        const wish w = {.n_prompt = LONG, .max_tokens = 1, .word = 1}, after = {.n_prompt = 8, .max_tokens = 2, .word = 2};
         listener l[2];
         for (int i = 0; i < 2; i++) listener_init(&l[i]);
         must_submit(s, &w, &l[0]);
