@@ -87,11 +87,11 @@ typedef struct head_batch {
     int64_t at[MOX_HEAD_ROWS_MAX];  /* of h */
 } head_batch;
 
-/* Are the rows the last ones of segments that follow each other, and nobody else is to see them?  Then they are fetched
- * to where they are kept: of many sequences they are megabytes. */
-static bool fetch_where_kept(const head_batch *b)
+/* Are the rows the last ones of segments that follow each other, and nobody else is to see them?  Then they are computed
+ * or fetched to where they are kept: of many sequences they are megabytes. */
+static bool all_are_kept(const head_batch *b)
 {
-    if (!b->c->fetched || (b->opts && b->opts->on_logits)) return false;
+    if (b->opts && b->opts->on_logits) return false;
     for (int64_t i = 0; i < b->run.n; i++)
         if (b->segment[i] != b->segment[0] + i || b->row[i] != b->segs[b->segment[i]].n - 1) return false;
     return true;
@@ -114,12 +114,14 @@ static mox_status flush_head(head_batch *b)
     const int64_t V = b->c->model->dims.n_vocab;
     if (b->run.n == 0) return MOX_OK;
     MOX_TRY(gather(b));
-    MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, b->logits));
+    float *kept = all_are_kept(b) ? b->c->last_logits + b->segment[0] * V : NULL;
+    float *computed = kept && !b->c->fetched ? kept : b->logits;
+    MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, computed));
     mox_work_head(b->c, b->run.n);
-    const float *all = b->logits;
-    if (fetch_where_kept(b)) {
-        float *kept = b->c->last_logits + b->segment[0] * V;
-        MOX_TRY(b->run.dev->memory.download(b->run.dev, kept, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
+    const float *all = computed;
+    if (kept) {
+        if (b->c->fetched)
+            MOX_TRY(b->run.dev->memory.download(b->run.dev, kept, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
         for (int64_t i = 0; i < b->run.n; i++) b->c->has_logits[b->segment[i]] = true;
         b->run.n = 0;
         return MOX_OK;

@@ -12,6 +12,7 @@
  *                 worth filling; at most FEW_MAX (acts.h)
  *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
  *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
+ *   DOT_ADDS      vi_dot adds to its sum in the same instruction, so that rows had better take turns (rows.h)
  *   SHARE, KCOLS  a vector has KCOLS columns of each of SHARE queries side by side (online.h),
  *   DOT_KEYS      and meets this many keys at a time, 2 or 4
  * What follows from those is here.  Kernels are static functions of one source, compiled

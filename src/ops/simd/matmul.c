@@ -36,8 +36,14 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
  * or two long rows at a time (rows.h), more tokens as many as their sums stay in registers
  * for; each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
-    static void name(const rows_in *in, int64_t begin, int64_t end, float *out)               \
+    static void name(const rows_in *all, int64_t begin, int64_t end, float *out)              \
     {                                                                                         \
+        const act_plan plan = *all->p; /* copies, which no store to out can change */         \
+        const mox_mat m = *all->m;                                                            \
+        rows_in own = *all;                                                                   \
+        own.p = &plan;                                                                        \
+        own.m = &m;                                                                           \
+        const rows_in *in = &own;                                                             \
         for (int64_t row = begin; row < end; row += 4, out += 4) {                            \
             const int64_t n = end - row < 4 ? end - row : 4;                                  \
             vf acc[4][PASS];                                                                  \

@@ -52,6 +52,26 @@ ALWAYS_INLINE vi load_chunk(const uint8_t *row, int64_t at, int64_t row_bytes)
     return vi_load(spare);
 }
 
+/* i[r] = vi_dot_nibbles2 of row r.  Where a dot product adds to its sum, each waits for the one before: the rows
+ * take turns, so that there is always one that need not, within as few instructions as a processor looks ahead. */
+ALWAYS_INLINE void dot_rows_nibbles2(const int RB, const vi *low, const vi *high, vi even, vi odd, vi even1, vi odd1,
+                                     vi *i)
+{
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++)
+        i[r] = DOT_ADDS ? vi_kept(vi_dot(vi_zero(), low[r], even))
+                        : vi_dot_nibbles2(low[r], high[r], even, odd, even1, odd1);
+    if (!DOT_ADDS) return;
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++) i[r] = vi_kept(vi_dot(i[r], high[r], odd));
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++) i[r] = vi_kept(vi_shl(i[r], 8));
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++) i[r] = vi_kept(vi_dot(i[r], low[r], even1));
+#pragma GCC unroll 4
+    for (int r = 0; r < RB; r++) i[r] = vi_kept(vi_dot(i[r], high[r], odd1));
+}
+
 /* RB neighbouring rows from `row` on, NT tokens: out[r][t], to be summed over its lanes.
  * PLAIN: groups of 64 with scales in BF16 and whole chunks, as most files have them. */
 ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, const bool PLAIN, const rows_in *in,
@@ -91,17 +111,19 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
                                                               : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
                 prefetch_rows(RB, w, (c * RB + r) * VBYTES);
                 low[r] = vi_and(v, vi_set8(15));
-                high[r] = vi_high_nibbles(v);
+                /* With more tokens the units that multiply, which also shift by matrices, have enough to do. */
+                high[r] = DOT_ADDS && NT > 1 ? vi_and(vi_shr4(v), vi_set8(15)) : vi_high_nibbles(v);
             }
 #pragma GCC unroll 4
             for (int t = 0; t < NT; t++) {
                 const int8_t *x = plane_of(in, t, 0) + c * CHUNK, *x1 = plane_of(in, t, PLANES - 1) + c * CHUNK;
                 const vi even = vi_load(x), odd = vi_load(x + VBYTES), even1 = vi_load(x1), odd1 = vi_load(x1 + VBYTES);
+                vi i[RB_MAX];
+                if (PLANES == 2) dot_rows_nibbles2(RB, low, high, even, odd, even1, odd1, i);
 #pragma GCC unroll 4
                 for (int r = 0; r < RB; r++) {
-                    const vi i = PLANES == 2 ? vi_dot_nibbles2(low[r], high[r], even, odd, even1, odd1)
-                                             : vi_dot_nibbles(low[r], high[r], even, odd);
-                    acc[r][t] = vf_fma(vf_from_int(i), vf_permute(scale[r][t], lanes), acc[r][t]);
+                    if (PLANES == 1) i[r] = vi_dot_nibbles(low[r], high[r], even, odd);
+                    acc[r][t] = vf_fma(vf_from_int(i[r]), vf_permute(scale[r][t], lanes), acc[r][t]);
                 }
             }
         }

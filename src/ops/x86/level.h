@@ -42,6 +42,7 @@ ALWAYS_INLINE uint64_t spread_codes(uint64_t word, int bits, uint64_t mask)
 typedef __m256i vi;
 typedef __m256 vf;
 enum { LANES = 8, VBYTES = 32, CHAINS = 8, ROW_BLOCK = 2, ROWS_OF_TWO = 1, ROWS_OF_MORE = 1, FEW_WHOLE = 6, DOT_ANY = 0 };
+enum { DOT_ADDS = 0 };
 #define BLOCK_MAX 4 /* 4 sums and 4 totals of 8 rows in 16 registers */
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
@@ -223,6 +224,7 @@ ALWAYS_INLINE void vi_transpose_quads(vi x[LANES / 4])
 typedef __m512i vi;
 typedef __m512 vf;
 enum { LANES = 16, VBYTES = 64, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_TWO = 4, ROWS_OF_MORE = 2, FEW_WHOLE = 4, DOT_ANY = MOX_LEVEL >= 3 };
+enum { DOT_ADDS = MOX_LEVEL >= 3 };
 #define BLOCK_MAX 12
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
