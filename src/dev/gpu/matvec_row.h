@@ -54,6 +54,20 @@ GPU_FN void row_numbers(row_unit u, int32_t kind, GPU_PRIVATE(f32) *w)
     }
 }
 
+/* What the waves have left, `step` apart, in pairs: a chain of eight takes longer. */
+GPU_FN float row_join(const GPU_SHARED(f32) *of_waves, int32_t step)
+{
+    float sum[ROW_WAVES];
+    GPU_UNROLL
+    for (int32_t i = 0; i < ROW_WAVES; i++) sum[i] = gpu_load(of_waves, i * step);
+    GPU_UNROLL
+    for (int32_t m = ROW_WAVES / 2; m > 0; m /= 2) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < m; i++) sum[i] += sum[i + m];
+    }
+    return sum[0];
+}
+
 GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, ROW_WAVES);
@@ -94,21 +108,9 @@ GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
     }
     gpu_barrier();
     if (me != 0) return;
-    float sums[ROW_WAVES], all_of_x[ROW_WAVES]; /* joined in pairs: a chain of eight takes longer */
-    GPU_UNROLL
-    for (int32_t i = 0; i < ROW_WAVES; i++) {
-        sums[i] = gpu_load(scratch, i);
-        all_of_x[i] = gpu_load(of_squares, i);
-    }
-    GPU_UNROLL
-    for (int32_t m = ROW_WAVES / 2; m > 0; m /= 2) {
-        GPU_UNROLL
-        for (int32_t i = 0; i < m; i++) {
-            sums[i] += sums[i + m];
-            all_of_x[i] += all_of_x[i + m];
-        }
-    }
-    sum = p->norm.out != 0 ? sums[0] * inverse_rms(all_of_x[0], cols, p->norm.eps) : sums[0];
+    sum = row_join(scratch, 1);
+    of_x = row_join(of_squares, 1);
+    sum = p->norm.out != 0 ? sum * inverse_rms(of_x, cols, p->norm.eps) : sum;
     gpu_store(p->y, t * p->y_stride + r, sum + bias);
 }
 

@@ -7,7 +7,7 @@
 
 #include "dev/gpu/matvec_row.h"
 
-enum { ROW_WAVES = ROW_THREADS / GPU_LANES, ROW_SUMS = MOX_GPU_ROWS_ROWS * MOX_GPU_ROWS_TOKENS };
+enum { ROW_SUMS = MOX_GPU_ROWS_ROWS * MOX_GPU_ROWS_TOKENS };
 
 /* Of 32 sums of each lane, number `lane` over the whole wave: gpu_lane_sum of all of them, each lane keeping what half of the others want. */
 GPU_FN float rows_sum(GPU_PRIVATE(f32) *sum, int32_t lane)
@@ -61,9 +61,7 @@ GPU_KERNEL_EARLY(matvec_rows, ROW_THREADS)
     gpu_barrier();
     const int64_t t = token + me / MOX_GPU_ROWS_ROWS, r = row + me % MOX_GPU_ROWS_ROWS;
     if (me >= ROW_SUMS || t >= p->n || r >= p->w.rows) return; /* no barrier follows */
-    float all = 0.0f;
-    for (int32_t i = 0; i < ROW_WAVES; i++) all += gpu_load(of_waves, i * ROW_SUMS + me);
-    gpu_store(p->y, t * p->y_stride + r, all + (p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, r)));
+    gpu_store(p->y, t * p->y_stride + r, row_join(of_waves + me, ROW_SUMS) + (p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, r)));
 }
 
 #endif
