@@ -293,7 +293,8 @@ GPU_KERNEL_EARLY_DENSE(matvec4_tall, FOUR_THREADS, 2)
     GPU_SHARED_ARRAY(f32, sums, FOUR_WAVES * (FOUR_TILES * FOUR_SUMS + 1));
     const int32_t me = gpu_thread();
     const int64_t row = gpu_group_x() * (FOUR_TILES * 16), t = gpu_group_y();
-    mox_gpu_normed none = {0};
+    mox_gpu_normed none = p->norm;
+    none.out = 0; /* a constant: there never is one */
     (void)four_product(p->w, none, p->x + t * p->x_stride, 0, row, true, FOUR_TILES, 1, FOUR_WAVES, planes, sums, me);
     if (me >= FOUR_TILES * 16 || row + me >= p->w.rows) return;
     gpu_store(p->y, t * p->y_stride + row + me, four_row(p->w, none, sums, FOUR_TILES, FOUR_WAVES, me) + four_bias(p->bias, row + me));
