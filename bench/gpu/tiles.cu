@@ -433,7 +433,7 @@ static void bench_share(int64_t past, int64_t n_pieces)
     const auto go = [&](int i) {
         const mox_gpu_attention &a = all[i % 4];
         mox_gpu_kernel_attention_share_128<<<dim3(4, 1, (unsigned)n_pieces), 128>>>(a);
-        mox_gpu_kernel_attention_join<<<dim3(32, 1), 512>>>(a);
+        mox_gpu_kernel_attention_join<<<dim3(32, 1, 128 / MOX_GPU_JOIN_WIDE), 128>>>(a);
     };
     go(3);
     compare_attention<<<64, 64>>>(all[3], span, 1, sums);

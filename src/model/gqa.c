@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { PARTS_SPANS = 4 }; /* devices with many threads cut a few rows finer: as if there were so many */
+enum { PARTS_SPANS = 5 }; /* devices with many threads cut a few rows finer: as if there were so many */
 
 static mox_rope_args rotation(const mox_run *r, const mox_gqa *g, float *x, int64_t heads)
 {

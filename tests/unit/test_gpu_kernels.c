@@ -214,47 +214,68 @@ static void test_attention(void **state)
     }
 }
 
-/* The row that is alone in its span; all others stay as they were. */
-static bool decode_right(const mox_gpu_attention *given, const float *want, const timeline *t, int64_t width)
+static float *decode(mox_gpu_attention p, int64_t n_out)
 {
-    mox_gpu_attention p = *given;
-    p.out = device_f32(ROWS_OF_SPANS * width);
-    launch(MOX_GPU_KERNEL_attention_decode, p.heads, SPANS, p.n_pieces, &p);
-    if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_merge, p.heads, SPANS, 1, &p);
-    const float *got = download_f32(p.out, ROWS_OF_SPANS * width);
-    const int64_t row = t->host[1].row0;
-    for (int64_t i = 0; i < ROWS_OF_SPANS * width; i++)
-        if (i / width != row) assert_true(isnan(got[i]));
-    return class_s(got + row * width, want + row * width, width, 1);
+    p.out = device_f32(n_out);
+    launch(p.dim == 64    ? MOX_GPU_KERNEL_attention_decode_64
+           : p.dim == 128 ? MOX_GPU_KERNEL_attention_decode_128
+                          : MOX_GPU_KERNEL_attention_decode_256,
+           p.heads, SPANS, 1, &p);
+    return download_f32(p.out, n_out);
+}
+
+/* Rows that are alone in their spans; all others stay as they were. */
+static bool decode_right(const mox_gpu_attention *p, const float *want, const timeline *t, int64_t rows, int64_t width)
+{
+    const float *got = decode(*p, rows * width);
+    bool right = true;
+    for (int s = 0; s < SPANS; s++) {
+        const mox_span *span = t->host + s;
+        const int64_t at = span->row0 * width;
+        if (span->n == 1) right = right && class_s(got + at, want + at, width, 1);
+        else
+            for (int64_t i = 0; i < span->n * width; i++) assert_true(isnan(got[at + i]));
+    }
+    return right;
+}
+
+/* The second span is alone, and sees the most keys. */
+static void check_decode(int i, int64_t dim, const int64_t n[SPANS], const int64_t pos0[SPANS])
+{
+    const int64_t heads = 4, kv_heads = 2, width = heads * dim, rows = n[0] + n[1] + n[2];
+    const timeline *t = make_timeline_of(n, pos0);
+    const both_cache k = make_cache(MOX_DT_F16, kv_heads, dim), v = make_cache(MOX_DT_F16, kv_heads, dim);
+    const float *q = randoms(rows * width, 2), *sinks = i == 1 ? randoms(heads, 2) : NULL;
+    float *want = floats(rows * width);
+    const mox_attention_args a = {.q = q, .out = want, .k = k.host, .v = v.host, .spans = t->host, .n_spans = SPANS, .heads = heads,
+                                  .kv_heads = kv_heads, .dim = dim, .v_dim = dim, .q_stride = width, .q_head_stride = dim,
+                                  .out_stride = width, .out_head_stride = dim, .scale = 0.2f, .causal = true,
+                                  .window = i == 2 ? 201 : 0, .sinks = sinks};
+    mox_attention_ref(&a, 0, rows * heads);
+    mox_gpu_attention p = {.q = upload_f32(q, rows * width), .sinks = sinks ? upload_f32(sinks, heads) : NULL, .spans = t->device,
+                           .k = k.device, .v = v.device, .n_spans = SPANS, .heads = heads, .kv_heads = kv_heads, .dim = dim, .v_dim = dim,
+                           .q_stride = width, .q_head_stride = dim, .out_stride = width, .out_head_stride = dim, .window = a.window,
+                           .n_pieces = 1, .scale = 0.2f, .causal = 1};
+    assert_true(decode_right(&p, want, t, rows, width));
+    p.window = i == 2 ? 200 : pos0[1]; /* one key less */
+    assert_false(decode_right(&p, want, t, rows, width));
+    p.window = a.window;
+    p.scale = 0.2005f;
+    assert_false(decode_right(&p, want, t, rows, width));
 }
 
 static void test_decode(void **state)
 {
     (void)state;
-    static const int64_t dims[] = {64, 128, 256};
+    static const int64_t dims[] = {64, 128, 256}, some[SPANS] = {6, 1, 2}, ones[SPANS] = {1, 1, 1};
+    static const int64_t pos0[][SPANS] = {{0, 255, 15}, {16, 254, 63}, {127, 240, 128}}; /* around the borders of steps */
     for (int i = 0; i < 3; i++) {
         kit_end(NULL);
-        const int64_t dim = dims[i], heads = 4, kv_heads = 2, width = heads * dim, n = ROWS_OF_SPANS * width;
-        const timeline *t = make_timeline();
-        const both_cache k = make_cache(MOX_DT_F16, kv_heads, dim), v = make_cache(MOX_DT_F16, kv_heads, dim);
-        const float *q = randoms(n, 2), *sinks = i == 1 ? randoms(heads, 2) : NULL;
-        float *want = floats(n);
-        const mox_attention_args a = {.q = q, .out = want, .k = k.host, .v = v.host, .spans = t->host, .n_spans = SPANS, .heads = heads,
-                                      .kv_heads = kv_heads, .dim = dim, .v_dim = dim, .q_stride = width, .q_head_stride = dim,
-                                      .out_stride = width, .out_head_stride = dim, .scale = 0.2f, .causal = true,
-                                      .window = i == 2 ? 300 : 0, .sinks = sinks};
-        mox_attention_ref(&a, 0, ROWS_OF_SPANS * heads);
-        mox_gpu_attention p = {.q = upload_f32(q, n), .sinks = sinks ? upload_f32(sinks, heads) : NULL, .spans = t->device, .k = k.device,
-                               .v = v.device, .n_spans = SPANS, .heads = heads, .kv_heads = kv_heads, .dim = dim, .v_dim = dim,
-                               .q_stride = width, .q_head_stride = dim, .out_stride = width, .out_head_stride = dim, .window = a.window,
-                               .n_pieces = 1, .scale = 0.2f, .causal = 1, .parts = device_f32(SPANS * heads * MOX_GPU_PIECES * (dim + 2))};
-        assert_true(decode_right(&p, want, t, width));
-        p.n_pieces = MOX_GPU_PIECES;
-        assert_true(decode_right(&p, want, t, width));
-        p.window = i == 2 ? 299 : 420; /* one key less */
-        assert_false(decode_right(&p, want, t, width));
-        p.n_pieces = 1;
-        assert_false(decode_right(&p, want, t, width));
+        check_decode(i, dims[i], some, (const int64_t[SPANS]){13, i == 2 ? 420 : 220, 0}); /* with a window any position */
+        for (int j = 0; j < 3; j++) {
+            kit_end(NULL);
+            check_decode(i, dims[i], ones, pos0[j]);
+        }
     }
 }
 

@@ -373,7 +373,7 @@ static float *share(mox_gpu_attention p, const mox_gpu_kv_append *append, int64_
            : p.dim == 128 ? MOX_GPU_KERNEL_attention_share_128
                           : MOX_GPU_KERNEL_attention_share_256,
            p.kv_heads * over(per_kv, MOX_GPU_SHARE_HEADS), SPANS, p.n_pieces, &p);
-    if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_join, p.heads, SPANS, 1, &p);
+    if (p.n_pieces > 1) launch(MOX_GPU_KERNEL_attention_join, p.heads, SPANS, p.v_dim / MOX_GPU_JOIN_WIDE, &p);
     return download_f32(p.out, n_out);
 }
 
@@ -421,10 +421,51 @@ static void test_share(void **state)
     }
 }
 
+/* Rows of any length: how many pieces there are, n, follows from positions, and nothing else is read but the pieces. */
+static void check_join(int64_t n_pieces, const int64_t pos0[SPANS], const int64_t n[SPANS], int64_t heads, int64_t dim, bool with_sinks)
+{
+    const timeline *t = make_timeline_of((const int64_t[SPANS]){1, 1, 1}, pos0);
+    const int64_t n_all = SPANS * heads * n_pieces, n_out = SPANS * heads * dim;
+    float *parts = randoms(n_all * (dim + 2), 1), *pairs = parts + n_all * dim, *want = floats(n_out);
+    const float *sinks = with_sinks ? randoms(heads, 4) : NULL;
+    for (int64_t i = 0; i < n_all; i++) {
+        pairs[2 * i] = uniform(-9, 9);
+        pairs[2 * i + 1] = uniform(1, 5);
+    }
+    for (int64_t i = 0; i < SPANS * heads; i++) {
+        const float *sum = parts + i * n_pieces * dim, *pair = pairs + 2 * i * n_pieces;
+        double denom = sinks ? exp((double)sinks[i % heads]) : 0;
+        for (int64_t j = 0; j < n[i / heads]; j++) denom += exp((double)pair[2 * j]) * (double)pair[2 * j + 1];
+        for (int64_t d = 0; d < dim; d++) {
+            double all = 0;
+            for (int64_t j = 0; j < n[i / heads]; j++) all += exp((double)pair[2 * j]) * (double)sum[j * dim + d];
+            want[i * dim + d] = (float)(all / denom);
+        }
+    }
+    mox_gpu_attention p = {.out = device_f32(n_out), .parts = upload_f32(parts, n_all * (dim + 2)), .spans = t->device,
+                           .sinks = sinks ? upload_f32(sinks, heads) : NULL, .n_spans = SPANS, .heads = heads, .kv_heads = heads, .dim = dim,
+                           .v_dim = dim, .out_stride = heads * dim, .out_head_stride = dim, .n_pieces = n_pieces, .scale = 1.0f, .causal = 1};
+    launch(MOX_GPU_KERNEL_attention_join, heads, SPANS, dim / MOX_GPU_JOIN_WIDE, &p);
+    assert_true(class_s(download_f32(p.out, n_out), want, n_out, 1));
+    p.n_pieces--; /* other pieces than were left */
+    launch(MOX_GPU_KERNEL_attention_join, heads, SPANS, dim / MOX_GPU_JOIN_WIDE, &p);
+    assert_false(class_s(download_f32(p.out, n_out), want, n_out, 1));
+}
+
+static void test_join(void **state)
+{
+    (void)state;
+    check_join(64, (const int64_t[SPANS]){128, 8191, 16383}, (const int64_t[SPANS]){2, 64, 64}, 3, 128, false);
+    kit_end(NULL);
+    check_join(200, (const int64_t[SPANS]){8320, 16384, 25599}, (const int64_t[SPANS]){66, 129, 200}, 2, 64, true);
+    kit_end(NULL);
+    check_join(17, (const int64_t[SPANS]){2175, 1000, 255}, (const int64_t[SPANS]){17, 8, 2}, 2, 256, false);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, kit_begin, kit_end)
     const struct CMUnitTest tests[] = {TEST(test_half_rows), TEST(test_matmul), TEST(test_matmul_q4), TEST(test_tokens_are_independent),
-                                       TEST(test_sort), TEST(test_experts), TEST(test_flash), TEST(test_share)};
+                                       TEST(test_sort), TEST(test_experts), TEST(test_flash), TEST(test_share), TEST(test_join)};
     return cmocka_run_group_tests(tests, kit_open, kit_close);
 }

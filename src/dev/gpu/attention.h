@@ -145,8 +145,8 @@ GPU_FN float score_of(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_SHARED
     return p->scale * dot;
 }
 
-/* e^(v - max), 0 for -inf even where max is -inf as well. */
-GPU_FN float weight_of(float v, float max) { return v == -GPU_INFINITY ? 0.0f : gpu_exp(v - max); }
+/* e^(v - max), 0 for -inf even where max is -inf as well.  No branch: many of them are under way at once. */
+GPU_FN float weight_of(float v, float max) { return gpu_exp(v - (max == -GPU_INFINITY ? 0.0f : max)); }
 
 /* Element d of this thread's sums, out of those that it owns. */
 GPU_FN int64_t sum_at(int32_t j, int32_t me) { return (int64_t)j * ATTENTION_THREADS + me; }
@@ -171,6 +171,13 @@ GPU_FN int64_t part_at(const GPU_CONSTANT(mox_gpu_attention) *p, int64_t span, i
 {
     return ((span * p->heads + head) * p->n_pieces + piece) * (p->v_dim + 2);
 }
+
+/* Which piece of all it is: share.h leaves v_dim sums of each, and behind all of them maxima and denominators as pairs. */
+GPU_FN int64_t piece_at(const GPU_CONSTANT(mox_gpu_attention) *p, int64_t span, int64_t head, int64_t piece)
+{
+    return (span * p->heads + head) * p->n_pieces + piece;
+}
+GPU_FN int64_t pairs_at(const GPU_CONSTANT(mox_gpu_attention) *p) { return piece_at(p, p->n_spans, 0, 0) * p->v_dim; }
 
 GPU_FN int64_t out_at(const GPU_CONSTANT(mox_gpu_attention) *p, int64_t row, int64_t head)
 {

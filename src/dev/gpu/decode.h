@@ -1,146 +1,227 @@
-/* dev/gpu/decode.h -- softmax attention of single rows over f16 caches: decoding.
+/* dev/gpu/decode.h -- softmax attention of single rows over short f16 caches: decoding.
  *
- * What a row waits for is memory, so nothing else is waited for in turn.  Eight elements of a
- * key are one load of a lane; the lanes of a head (8, 16 or 32) are a stream, which takes every
- * so-manieth key and keeps a maximum, a denominator and sums of its own.  Keys and values of DECODE_AHEAD
- * steps are asked for before the first is used.  The streams of a group are joined at the end, in
- * their order.
+ * A group takes one head, a wave of it 16 keys, all at once: what is older than the launch in front is asked for before that
+ * has ended, and then only the query and the row's own key are waited for.  Scores are made as in share.h, with the one
+ * head in all rows, so that lanes have the weights of the keys whose values they hold.  Columns of the second
+ * product are the two f16 of the weights in turn.
  *
- * Pieces are cut and left as attention.h does it, and attention_merge joins them. */
+ * Waves keep maxima, denominators and sums of their own, joined at the end in the order of the waves. */
 #ifndef MOX_DEV_GPU_DECODE_H
 #define MOX_DEV_GPU_DECODE_H
 
-#include "dev/gpu/attention.h"
+#include "dev/gpu/share.h"
 
-enum { DECODE_THREADS = 256, DECODE_PART = 8, DECODE_AHEAD = 4, DECODE_STREAMS = DECODE_THREADS / 8 };
+/* Heads of 256 take twice the registers, so half the waves twice. */
+enum { DECODE_WAVES = 16, DECODE_WAVES_256 = 8, DECODE_STEPS_256 = 2 };
+static_assert(DECODE_WAVES * SHARE_KEYS >= MOX_GPU_DECODE_KEYS && DECODE_STEPS_256 * DECODE_WAVES_256 * SHARE_KEYS >= MOX_GPU_DECODE_KEYS,
+              "all keys of a row");
 
-/* What a lane keeps of its stream. */
+/* What a lane keeps: products of share_across, two columns of each row. */
 typedef struct decode_state {
-    float sum[DECODE_PART];
-    float max, denom;
+    float sum[SHARE_WIDEST / 4];
+    share_peak peak;
 } decode_state;
 GPU_TYPE(decode_state, decode_state);
 
-GPU_FN float decode_number(gpu_quad w, int32_t i) { return gpu_f16_to_f32(w.w[i / 2] >> (i % 2 * 16) & 0xFFFFu); }
+/* Where a group's shared memory is. */
+typedef struct decode_room {
+    share_planes query;      /* of one head */
+    GPU_SHARED(f32) *sums;   /* [waves, dim] */
+    GPU_SHARED(f32) *maxima; /* [waves] */
+    GPU_SHARED(f32) *denoms; /* [waves] */
+} decode_room;
 
-/* q . k over the n_lanes lanes of the stream. */
-GPU_FN float decode_dot(const GPU_PRIVATE(f32) *q, gpu_quad key, int32_t n_lanes, int32_t lane)
+GPU_FN decode_room decode_room_of(GPU_SHARED(quad) *planes, GPU_SHARED(f32) *numbers, int32_t waves, int32_t dim)
 {
-    float dot = 0.0f;
-    GPU_UNROLL
-    for (int32_t i = 0; i < DECODE_PART; i++) dot += q[i] * decode_number(key, i);
-    for (int32_t m = n_lanes / 2; m > 0; m /= 2) dot += gpu_shuffle(dot, lane ^ m);
-    return dot;
+    decode_room room;
+    room.query.of = (GPU_SHARED(u16) *)planes;
+    room.query.factor = numbers;
+    room.sums = numbers + SHARE_HEADS;
+    room.maxima = room.sums + waves * dim;
+    room.denoms = room.maxima + waves;
+    return room;
 }
 
-/* Where DECODE_AHEAD keys from j on, `step` apart, and their values are; beyond the end the last one's. */
-GPU_FN void decode_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_span s, int64_t kv_head, int64_t j, int64_t step,
-                        int64_t last, GPU_PRIVATE(i64) *key_at, GPU_PRIVATE(i64) *value_at)
+GPU_FN void decode_clear(int32_t dim, GPU_PRIVATE(share_step) *step)
 {
-    const mox_gpu_cache k = p->k, v = p->v;
+    gpu_quad none;
     GPU_UNROLL
-    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        const int32_t pos = (int32_t)least(j + a * step, last - 1), len = (int32_t)k.page_len, i = pos / len;
-        const int64_t page = gpu_load(s.pages, i), at = pos - i * len;
-        key_at[a] = (page * k.page_stride + at * k.token_stride + kv_head * k.head_stride) / DECODE_PART;
-        value_at[a] = (page * v.page_stride + at * v.token_stride + kv_head * v.head_stride) / DECODE_PART;
-    }
-}
-
-/* Those keys; what is not before last has no weight. */
-GPU_FN void decode_keys(const GPU_CONSTANT(mox_gpu_attention) *p, const GPU_PRIVATE(i64) *key_at,
-                        const GPU_PRIVATE(i64) *value_at, int64_t j, int64_t step, int64_t last, const GPU_PRIVATE(f32) *q,
-                        int32_t n_lanes, int32_t lane, GPU_PRIVATE(decode_state) *st)
-{
-    const mox_gpu_cache k = p->k, v = p->v;
-    gpu_quad key[DECODE_AHEAD], value[DECODE_AHEAD];
-    float score[DECODE_AHEAD], max = st->max;
+    for (int32_t i = 0; i < 4; i++) none.w[i] = 0u;
     GPU_UNROLL
-    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        key[a] = gpu_load(GPU_CAST(quad, k.data), key_at[a] + lane % n_lanes);
-        value[a] = gpu_load(GPU_CAST(quad, v.data), value_at[a] + lane % n_lanes);
-    }
-    GPU_UNROLL
-    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        const float dot = decode_dot(q, key[a], n_lanes, lane);
-        score[a] = j + a * step < last ? dot : -GPU_INFINITY;
-        max = gpu_max(max, score[a]);
-    }
-    const float shrink = weight_of(st->max, max);
-    st->max = max;
-    st->denom *= shrink;
-    GPU_UNROLL
-    for (int32_t i = 0; i < DECODE_PART; i++) st->sum[i] *= shrink;
-    GPU_UNROLL
-    for (int32_t a = 0; a < DECODE_AHEAD; a++) {
-        const float weight = weight_of(score[a], max);
-        st->denom += weight;
+    for (int32_t i = 0; i < 2; i++) {
         GPU_UNROLL
-        for (int32_t i = 0; i < DECODE_PART; i++) /* a value beyond the end is another one's, and may be any number */
-            if (j + a * step < last) st->sum[i] += weight * decode_number(value[a], i);
+        for (int32_t j = 0; j < SHARE_WIDEST / 32; j++)
+            if (j < dim / 32) step->key[i][j] = none;
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < 4; i++) {
+        GPU_UNROLL
+        for (int32_t j = 0; j < SHARE_WIDEST / 64; j++)
+            if (j < dim / 64) step->value[i][j] = none;
     }
 }
 
-GPU_KERNEL_HASTY(attention_decode, DECODE_THREADS)
+/* sums <- sums * shrink + V^T times the weights. */
+GPU_FN void decode_values(const GPU_PRIVATE(share_step) *step, const GPU_PRIVATE(f32) *weight, float shrink, int32_t dim, int32_t lane,
+                          GPU_PRIVATE(decode_state) *st)
 {
-    GPU_SHARED_ARRAY(f32, sums, DECODE_THREADS * DECODE_PART); /* [streams, dim] */
-    GPU_SHARED_ARRAY(f32, maxima, DECODE_STREAMS);
-    GPU_SHARED_ARRAY(f32, denoms, DECODE_STREAMS);
-    GPU_SHARED_ARRAY(f32, weights, DECODE_STREAMS);
-    const int32_t me = gpu_thread(), lane = me % GPU_LANES;
-    const int32_t n_lanes = (int32_t)p->dim / DECODE_PART, n_streams = DECODE_THREADS / n_lanes, stream = me / n_lanes;
-    const int64_t head = gpu_group_x(), i_span = gpu_group_y(), piece = gpu_group_z();
-    const int64_t kv_head = (int32_t)head / ((int32_t)p->heads / (int32_t)p->kv_heads);
+    uint32_t b[2];
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2; i++) {
+        const float first = weight[2 * i], second = weight[2 * i + 1];
+        const uint32_t high = gpu_pack_f16(first, second);
+        const uint32_t low = gpu_pack_f16(first - gpu_f16_to_f32(high & 0xFFFFu), second - gpu_f16_to_f32(high >> 16));
+        b[i] = lane / 4 % 2 == 0 ? high : low;
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < SHARE_WIDEST / 16; i++) {
+        uint32_t a[4];
+        if (i / 8 * SHARE_BLOCK >= dim) continue;
+        share_across(step, i / 8, i % 8, dim, a);
+        GPU_UNROLL
+        for (int32_t j = 0; j < 4; j++) st->sum[4 * i + j] *= shrink;
+        gpu_mma(st->sum + 4 * i, a[0], a[1], a[2], a[3], b[0], b[1]);
+    }
+}
+
+GPU_FN void decode_add(const GPU_PRIVATE(share_step) *step, share_planes query, int32_t n, int32_t dim, int32_t lane,
+                       GPU_PRIVATE(decode_state) *st)
+{
+    float score[4];
+    share_scores(step, query, 0, n, dim, lane, score);
+    const float shrink = share_weigh(score, lane, &st->peak);
+    decode_values(step, score, shrink, dim, lane, st);
+}
+
+/* Leaves what a wave has; all t have the same sums, and each leaves a quarter. */
+GPU_FN void decode_leave(const GPU_PRIVATE(decode_state) *st, decode_room room, int32_t dim, int32_t wave, int32_t lane)
+{
+    const int32_t g = lane / 4, t = lane % 4;
+    float denom = st->peak.denom;
+    GPU_UNROLL
+    for (int32_t m = 1; m < 4; m *= 2) denom += gpu_shuffle(denom, lane ^ m);
+    if (lane == 0) {
+        gpu_store(room.maxima, wave, st->peak.max);
+        gpu_store(room.denoms, wave, denom);
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < SHARE_WIDEST / 8; i++) {
+        const int32_t product = i / 2, side = i % 2, d = product / 8 * SHARE_BLOCK + side * 64;
+        if (d < dim && product % 8 / 2 == t)
+            gpu_store(room.sums, wave * dim + d + 8 * g + product % 8, st->sum[2 * i] + st->sum[2 * i + 1]);
+    }
+}
+
+/* Number d of the row.  Waves that had no keys take part, so that nothing is asked and all loads are under way at once.
+ * Of a wave that comes here, lane i % waves weighs wave i's sums. */
+GPU_FN float decode_join(decode_room room, float sink, int32_t waves, int32_t dim, int32_t d, int32_t lane)
+{
+    const float mine = gpu_load(room.maxima, lane % waves);
+    float max = gpu_max(sink, mine), sum = 0.0f;
+    GPU_UNROLL
+    for (int32_t m = 1; m < waves; m *= 2) max = gpu_max(max, gpu_shuffle(max, lane ^ m));
+    const float weight = weight_of(mine, max);
+    float denom = weight * gpu_load(room.denoms, lane % waves);
+    GPU_UNROLL
+    for (int32_t m = 1; m < waves; m *= 2) denom += gpu_shuffle(denom, lane ^ m);
+    denom += weight_of(sink, max);
+    GPU_UNROLL
+    for (int32_t i = 0; i < waves; i++) sum += gpu_shuffle(weight, i) * gpu_load(room.sums, i * dim + d);
+    return denom == 0.0f ? 0.0f : sum / denom;
+}
+
+/* The row's own key and value, at `own` of the caches, where they belong among the step's keys: at i, if that is one of them. */
+GPU_FN void decode_own(const GPU_CONSTANT(mox_gpu_attention) *p, share_where own, int32_t i_own, int32_t kv_head, int32_t dim, int32_t lane,
+                       GPU_PRIVATE(share_step) *step)
+{
+    const mox_gpu_cache k = p->k, v = p->v;
+    const int64_t key = share_quad(k, own, kv_head) + lane % 4, value = share_quad(v, own, kv_head) + lane / 4;
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2; i++) {
+        if (lane / 4 + 8 * i != i_own) continue;
+        GPU_UNROLL
+        for (int32_t j = 0; j < SHARE_WIDEST / 32; j++)
+            if (j < dim / 32) step->key[i][j] = gpu_load(GPU_CAST(quad, k.data), key + j * 4);
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < 4; i++) {
+        if (2 * (lane % 4) + i % 2 + i / 2 * 8 != i_own) continue;
+        GPU_UNROLL
+        for (int32_t j = 0; j < SHARE_WIDEST / 64; j++)
+            if (j < dim / 64) step->value[i][j] = gpu_load(GPU_CAST(quad, v.data), value + j * 8);
+    }
+}
+
+GPU_FN void decode_group(const GPU_CONSTANT(mox_gpu_attention) *p, decode_room room, int32_t waves, int32_t steps, int32_t dim,
+                         int32_t head, int64_t i_span, int32_t me)
+{
+    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES;
     const mox_gpu_span s = gpu_load(p->spans, i_span);
     const key_range keys = keys_of(p, s, 0);
-    const bool is_mine = s.n == 1 && piece < keys.n_pieces; /* the same in the whole group */
-    const int64_t first = keys.first + piece * keys.piece_len, last = least(keys.last, first + keys.piece_len);
-    int64_t key_at[DECODE_AHEAD], value_at[DECODE_AHEAD];
-    if (is_mine) decode_find(p, s, kv_head, first + stream, n_streams, last, key_at, value_at);
-    gpu_previous(); /* spans and pages are older */
-    if (!is_mine) return;
-    float q[DECODE_PART];
+    const int32_t first = (int32_t)keys.first, last = (int32_t)keys.last, pos0 = (int32_t)s.pos0, tile = first + wave * SHARE_KEYS;
+    const bool is_mine = s.n == 1; /* the same in the whole group */
+    const share_where own = share_find(p, s, pos0, pos0 + 1, lane);
+    share_place at;
+    at.kv_head = head / ((int32_t)p->heads / (int32_t)p->kv_heads);
+    at.head0 = head;
+    at.n_heads = 1;
+    at.row = s.row0;
+    share_step step;
     decode_state st;
-    st.max = -GPU_INFINITY;
-    st.denom = 0.0f;
+    share_where where = share_find(p, s, tile, pos0 > 0 ? pos0 : 1, lane); /* position 0 has a page, though no key yet */
+    if (is_mine && tile < pos0) { /* a whole wave; beyond the row's own key all are the one before it */
+        share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
+        share_fetch_values(p, where, at.kv_head, dim, lane, &step);
+    } else {
+        decode_clear(dim, &step);
+    }
+    gpu_previous(); /* spans, pages and sinks are older, and so are all keys but the row's own */
+    if (!is_mine) return; /* the whole group */
+    if (wave == 0) share_queries(p, at, room.query, dim, me);
+    decode_own(p, own, pos0 - tile, at.kv_head, dim, lane, &step);
+    const float sink = sink_of(p, head);
     GPU_UNROLL
-    for (int32_t i = 0; i < DECODE_PART; i++) {
-        q[i] = p->scale * gpu_load(p->q, s.row0 * p->q_stride + head * p->q_head_stride + lane % n_lanes * DECODE_PART + i);
-        st.sum[i] = 0.0f;
+    for (int32_t i = 0; i < SHARE_WIDEST / 4; i++) st.sum[i] = 0.0f;
+    st.peak.max = -GPU_INFINITY;
+    st.peak.denom = 0.0f;
+    gpu_barrier();
+    if (tile < last) decode_add(&step, room.query, last - tile, dim, lane, &st); /* a whole wave, and below */
+    GPU_UNROLL
+    for (int32_t i = 1; i < steps; i++) {
+        const int32_t next = tile + i * waves * SHARE_KEYS;
+        if (next >= last) continue;
+        where = share_find(p, s, next, last, lane);
+        share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
+        share_fetch_values(p, where, at.kv_head, dim, lane, &step);
+        decode_add(&step, room.query, last - next, dim, lane, &st);
     }
-    for (int64_t j = first; j < last; j += DECODE_AHEAD * n_streams) { /* the same in all streams: lanes work together */
-        if (j != first) decode_find(p, s, kv_head, j + stream, n_streams, last, key_at, value_at);
-        decode_keys(p, key_at, value_at, j + stream, n_streams, last, q, n_lanes, lane, &st);
-    }
+    decode_leave(&st, room, dim, wave, lane);
+    gpu_barrier();
+    if (me < dim) gpu_store(p->out, out_at(p, s.row0, head) + me, decode_join(room, sink, waves, dim, me, lane)); /* whole waves */
+}
 
-    GPU_UNROLL
-    for (int32_t i = 0; i < DECODE_PART; i++) gpu_store(sums, me * DECODE_PART + i, st.sum[i]);
-    if (me % n_lanes == 0) {
-        gpu_store(maxima, stream, st.max);
-        gpu_store(denoms, stream, st.denom);
-    }
-    gpu_barrier();
-    const float sink = keys.n_pieces > 1 ? -GPU_INFINITY : sink_of(p, head);
-    float max = sink, sum = 0.0f;
-    for (int32_t i = 0; i < n_streams; i++) max = gpu_max(max, gpu_load(maxima, i));
-    if (me < n_streams) gpu_store(weights, me, weight_of(gpu_load(maxima, me), max));
-    gpu_barrier();
-    if (me >= p->dim) return; /* no barrier follows */
-    float denom = weight_of(sink, max);
-    for (int32_t i = 0; i < n_streams; i++) {
-        denom += gpu_load(weights, i) * gpu_load(denoms, i);
-        sum += gpu_load(weights, i) * gpu_load(sums, i * (int32_t)p->dim + me);
-    }
-    if (keys.n_pieces == 1) {
-        gpu_store(p->out, out_at(p, s.row0, head) + me, denom == 0.0f ? 0.0f : sum / denom);
-        return;
-    }
-    GPU_GLOBAL(f32) *part = p->parts + part_at(p, i_span, head, piece);
-    if (me == 0) {
-        gpu_store(part, 0, max);
-        gpu_store(part, 1, denom);
-    }
-    gpu_store(part, 2 + me, sum);
+GPU_KERNEL_HASTY(attention_decode_64, DECODE_WAVES * GPU_LANES)
+{
+    GPU_SHARED_ARRAY(quad, planes, 2 * SHARE_HEADS * (64 + SHARE_GAP) / 8);
+    GPU_SHARED_ARRAY(f32, numbers, SHARE_HEADS + DECODE_WAVES * (64 + 2));
+    const decode_room room = decode_room_of(planes, numbers, DECODE_WAVES, 64);
+    decode_group(p, room, DECODE_WAVES, 1, 64, (int32_t)gpu_group_x(), gpu_group_y(), gpu_thread());
+}
+
+GPU_KERNEL_HASTY(attention_decode_128, DECODE_WAVES * GPU_LANES)
+{
+    GPU_SHARED_ARRAY(quad, planes, 2 * SHARE_HEADS * (128 + SHARE_GAP) / 8);
+    GPU_SHARED_ARRAY(f32, numbers, SHARE_HEADS + DECODE_WAVES * (128 + 2));
+    const decode_room room = decode_room_of(planes, numbers, DECODE_WAVES, 128);
+    decode_group(p, room, DECODE_WAVES, 1, 128, (int32_t)gpu_group_x(), gpu_group_y(), gpu_thread());
+}
+
+GPU_KERNEL_HASTY(attention_decode_256, DECODE_WAVES_256 * GPU_LANES)
+{
+    GPU_SHARED_ARRAY(quad, planes, 2 * SHARE_HEADS * (256 + SHARE_GAP) / 8);
+    GPU_SHARED_ARRAY(f32, numbers, SHARE_HEADS + DECODE_WAVES_256 * (256 + 2));
+    const decode_room room = decode_room_of(planes, numbers, DECODE_WAVES_256, 256);
+    decode_group(p, room, DECODE_WAVES_256, DECODE_STEPS_256, 256, (int32_t)gpu_group_x(), gpu_group_y(), gpu_thread());
 }
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef MOX_DEV_GPU_LATENT_H
 #define MOX_DEV_GPU_LATENT_H
 
-#include "dev/gpu/decode.h"
+#include "dev/gpu/attention.h"
 #include "dev/gpu/matvec4.h"
 #include "dev/gpu/norm.h"
 
@@ -213,6 +213,8 @@ typedef struct latent_state {
 } latent_state;
 GPU_TYPE(latent_state, latent_state);
 
+GPU_FN float latent_number(gpu_quad w, int32_t i) { return gpu_f16_to_f32(w.w[i / 2] >> (i % 2 * 16) & 0xFFFFu); }
+
 /* Keys that are not there have no weight, and their numbers, which may be any, are taken for 0. */
 GPU_FN void latent_add(const GPU_PRIVATE(latent_key) *key, int32_t n, float scale, GPU_PRIVATE(latent_state) *st)
 {
@@ -221,7 +223,7 @@ GPU_FN void latent_add(const GPU_PRIVATE(latent_key) *key, int32_t n, float scal
     for (int32_t a = 0; a < LATENT_AHEAD; a++) {
         float dot = 0.0f;
         GPU_UNROLL
-        for (int32_t i = 0; i < LATENT_PART; i++) dot += st->q[i] * decode_number(key[a].latent[i / 8], i % 8);
+        for (int32_t i = 0; i < LATENT_PART; i++) dot += st->q[i] * latent_number(key[a].latent[i / 8], i % 8);
         const float low = gpu_f16_to_f32(key[a].pe & 0xFFFFu), high = gpu_f16_to_f32(key[a].pe >> 16);
         dot += low * st->q[LATENT_PART] + high * st->q[LATENT_PART + 1];
         dot = gpu_lane_sum(dot);
@@ -239,7 +241,7 @@ GPU_FN void latent_add(const GPU_PRIVATE(latent_key) *key, int32_t n, float scal
         st->denom += weight;
         GPU_UNROLL
         for (int32_t i = 0; i < LATENT_PART; i++) {
-            v[i] = a < n ? decode_number(key[a].latent[i / 8], i % 8) : 0.0f;
+            v[i] = a < n ? latent_number(key[a].latent[i / 8], i % 8) : 0.0f;
             st->sum[i] += weight * v[i];
         }
     }

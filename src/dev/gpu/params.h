@@ -19,13 +19,14 @@
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)         \
     X(moe_combine, 256) X(matvec4, 512) X(matvec4_tall, 256) X(matvec_row, 256)                 \
-    X(matvec_rows, 256) X(attention_decode, 256)                                                \
+    X(matvec_rows, 256)                                                                         \
+    X(attention_decode_64, 512) X(attention_decode_128, 512) X(attention_decode_256, 256)       \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
     X(experts_gate_up_tiles_q4, 128) X(experts_down_tiles, 128) X(experts_down_tiles_q4, 128)   \
     X(gate_up_tiles, 128) X(gate_up_tiles_q4, 128) X(attention_flash_64, 128)                   \
     X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_share_64, 128)          \
-    X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 512)              \
+    X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 128)              \
     X(plane_rows, 256) X(matmul_few, 256) X(matmul_few_three, 256) X(gate_up_few, 256)          \
     X(experts_plan_few, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256)               \
     X(rms_norm_long, 1024)                                                                      \
@@ -373,8 +374,13 @@ typedef struct mox_gpu_attention {
 typedef mox_gpu_attention mox_gpu_attention_merge;
 
 /* decode.h: the same for spans of one row; others are left out.  Caches of f16 at multiples of 16 bytes, strides of 8
- * elements; dim = v_dim = 64, 128 or 256, dim2 = 0, page_len the same in both.  Grid (heads, n_spans, n_pieces), 256 threads. */
-typedef mox_gpu_attention mox_gpu_attention_decode;
+ * elements; dim = v_dim is what the name says, dim2 = 0, page_len the same in both; q at a multiple of 16 bytes, its strides
+ * multiples of 4; n_pieces = 1.  No row sees more than MOX_GPU_DECODE_KEYS keys.  Grid (heads, n_spans), 512 threads, or
+ * 256 for dim = 256. */
+enum { MOX_GPU_DECODE_KEYS = 256 };
+typedef mox_gpu_attention mox_gpu_attention_decode_64;
+typedef mox_gpu_attention mox_gpu_attention_decode_128;
+typedef mox_gpu_attention mox_gpu_attention_decode_256;
 
 /* heads.h: what lies between products and attention.  Heads of q and k are normed with q_weight and k_weight and
  * turned; q stays where it is, k and v go to the caches at the spans' positions.  All are [rows, heads, dim]
@@ -741,10 +747,11 @@ typedef mox_gpu_attention_flash mox_gpu_attention_flash_256;
 
 /* attention for spans of one row (others are left alone): dim = v_dim is what the name says, no second
  * part; k and v as attention_flash has them; q at a multiple of 16 bytes, its strides multiples of 4.
- * attention_join follows where n_pieces > 1.
+ * With n_pieces > 1 attention_join
+ * follows, and parts, at a multiple of 16 bytes, are theirs: [n_spans, heads, n_pieces, dim] and then [n_spans, heads, n_pieces, 2].
  * Grid (kv_heads * ceil(heads / kv_heads / MOX_GPU_SHARE_HEADS), n_spans, n_pieces), 128 threads.
- * attention_join: as attention_merge, for many pieces; grid (heads, n_spans), 512 threads. */
-enum { MOX_GPU_SHARE_HEADS = 8, MOX_GPU_JOIN_PIECES = 1024 };
+ * attention_join: grid (heads, n_spans, dim / MOX_GPU_JOIN_WIDE), 128 threads. */
+enum { MOX_GPU_SHARE_HEADS = 8, MOX_GPU_JOIN_WIDE = 32 };
 typedef mox_gpu_attention mox_gpu_attention_share_64;
 typedef mox_gpu_attention mox_gpu_attention_share_128;
 typedef mox_gpu_attention mox_gpu_attention_share_256;

@@ -9,7 +9,7 @@
  * memory on the way.
  *
  * Waves keep maxima, denominators and sums of their own, joined at the end in the order of the waves.
- * Pieces are cut and left as attention.h does it; attention_join makes rows of them. */
+ * Pieces are cut as attention.h does it; attention_join makes rows of them. */
 #ifndef MOX_DEV_GPU_SHARE_H
 #define MOX_DEV_GPU_SHARE_H
 
@@ -35,18 +35,27 @@ typedef struct share_step {
 } share_step;
 GPU_TYPE(share_step, share_step);
 
-/* What a lane keeps: maximum of head g and its keys' part of the denominator; sums of heads 2 t and 2 t + 1, see share_values. */
+/* The maximum of a head, and a lane's keys' part of the denominator. */
+typedef struct share_peak {
+    float max, denom;
+} share_peak;
+GPU_TYPE(share_peak, share_peak);
+
+/* What a lane keeps: of head g the peak; of heads 2 t and 2 t + 1 sums, see share_values. */
 typedef struct share_state {
     float sum[SHARE_WIDEST / 2];
-    float max, denom;
+    share_peak peak;
 } share_state;
 GPU_TYPE(share_state, share_state);
 
 /* Where a group's shared memory is. */
+typedef struct share_planes {
+    GPU_SHARED(u16) *of;     /* [2, SHARE_HEADS, dim + SHARE_GAP]: queries, the upper numbers and the lower */
+    GPU_SHARED(f32) *factor; /* [SHARE_HEADS]: undoes their scaling */
+} share_planes;
 typedef struct share_room {
-    GPU_SHARED(u16) *planes; /* [2, SHARE_HEADS, dim + SHARE_GAP]: queries, the upper numbers and the lower */
+    share_planes query;
     GPU_SHARED(f32) *sums;   /* [SHARE_WAVES, SHARE_HEADS, SHARE_BLOCK + SHARE_SUMS_GAP] */
-    GPU_SHARED(f32) *factor; /* [SHARE_HEADS]: undoes the scaling of planes */
     GPU_SHARED(f32) *maxima; /* [SHARE_WAVES, SHARE_HEADS] */
     GPU_SHARED(f32) *denoms; /* [SHARE_WAVES, SHARE_HEADS] */
 } share_room;
@@ -58,10 +67,10 @@ enum {
 GPU_FN share_room share_room_of(GPU_SHARED(quad) *planes, GPU_SHARED(quad) *numbers)
 {
     share_room room;
-    room.planes = (GPU_SHARED(u16) *)planes;
+    room.query.of = (GPU_SHARED(u16) *)planes;
     room.sums = (GPU_SHARED(f32) *)numbers;
-    room.factor = room.sums + SHARE_SUMS;
-    room.maxima = room.factor + SHARE_HEADS;
+    room.query.factor = room.sums + SHARE_SUMS;
+    room.maxima = room.query.factor + SHARE_HEADS;
     room.denoms = room.maxima + SHARE_WAVES * SHARE_HEADS;
     return room;
 }
@@ -83,20 +92,27 @@ GPU_FN share_where share_find(const GPU_CONSTANT(mox_gpu_attention) *p, mox_gpu_
 }
 
 /* The quad that the head's vector of a key begins with. */
-GPU_FN int64_t share_quad(mox_gpu_cache c, share_where where, int32_t key, int32_t kv_head)
+GPU_FN int64_t share_quad(mox_gpu_cache c, share_where where, int32_t kv_head)
 {
     /* Factors are int32: each product is one instruction. */
-    return (int64_t)gpu_shuffle_i32(where.page, key) * (int32_t)(c.page_stride / 8) +
-           (gpu_shuffle_i32(where.at, key) * (int32_t)(c.token_stride / 8) + kv_head * (int32_t)(c.head_stride / 8));
+    return (int64_t)where.page * (int32_t)(c.page_stride / 8) +
+           (where.at * (int32_t)(c.token_stride / 8) + kv_head * (int32_t)(c.head_stride / 8));
+}
+
+/* Lane `from`'s. */
+GPU_FN int64_t share_tell(int64_t v, int32_t from)
+{
+    return (int64_t)gpu_shuffle_i32((int32_t)(v >> 32), from) << 32 | (uint32_t)gpu_shuffle_i32((int32_t)v, from);
 }
 
 GPU_FN void share_fetch_keys(const GPU_CONSTANT(mox_gpu_attention) *p, share_where where, int32_t kv_head, int32_t dim, int32_t lane,
                               GPU_PRIVATE(share_step) *step)
 {
     const mox_gpu_cache k = p->k;
+    const int64_t mine = share_quad(k, where, kv_head);
     GPU_UNROLL
     for (int32_t i = 0; i < 2; i++) {
-        const int64_t from = share_quad(k, where, lane / 4 + 8 * i, kv_head);
+        const int64_t from = share_tell(mine, lane / 4 + 8 * i);
         GPU_UNROLL
         for (int32_t j = 0; j < SHARE_WIDEST / 32; j++)
             if (j < dim / 32) step->key[i][j] = gpu_load(GPU_CAST(quad, k.data), from + j * 4 + lane % 4);
@@ -107,9 +123,10 @@ GPU_FN void share_fetch_values(const GPU_CONSTANT(mox_gpu_attention) *p, share_w
                                 GPU_PRIVATE(share_step) *step)
 {
     const mox_gpu_cache v = p->v;
+    const int64_t mine = share_quad(v, where, kv_head);
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
-        const int64_t from = share_quad(v, where, 2 * (lane % 4) + i % 2 + i / 2 * 8, kv_head);
+        const int64_t from = share_tell(mine, 2 * (lane % 4) + i % 2 + i / 2 * 8);
         GPU_UNROLL
         for (int32_t j = 0; j < SHARE_WIDEST / 64; j++)
             if (j < dim / 64) step->value[i][j] = gpu_load(GPU_CAST(quad, v.data), from + j * 8 + lane / 4);
@@ -122,7 +139,17 @@ GPU_FN uint32_t share_pair(uint32_t first, uint32_t second, bool upper)
     return upper ? first >> 16 | (second & 0xFFFF0000u) : (first & 0xFFFFu) | second << 16;
 }
 
-/* sums <- sums * shrink + V^T P^T.  Row g of product j is number 8 g + j of the 128 that `block` counts, row g + 8 the one 64 further. */
+/* V^T as an A: row g of product j is number 8 g + j of the 128 that `block` counts, row g + 8 the one 64 further. */
+GPU_FN void share_across(const GPU_PRIVATE(share_step) *step, int32_t block, int32_t j, int32_t dim, GPU_PRIVATE(u32) *a)
+{
+    GPU_UNROLL
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t quad = 2 * block + i % 2, key = i / 2 * 2;
+        a[i] = quad * 64 < dim ? share_pair(step->value[key][quad].w[j / 2], step->value[key + 1][quad].w[j / 2], j % 2 != 0) : 0u;
+    }
+}
+
+/* sums <- sums * shrink + V^T P^T. */
 GPU_FN void share_values(const GPU_PRIVATE(share_step) *step, const GPU_PRIVATE(f32) *weight, float shrink, int32_t dim, int32_t lane,
                           GPU_PRIVATE(share_state) *st)
 {
@@ -146,11 +173,7 @@ GPU_FN void share_values(const GPU_PRIVATE(share_step) *step, const GPU_PRIVATE(
         for (int32_t j = 0; j < 8; j++) {
             uint32_t a[4];
             if (block * 128 >= dim) continue;
-            GPU_UNROLL
-            for (int32_t i = 0; i < 4; i++) {
-                const int32_t quad = 2 * block + i % 2, key = i / 2 * 2;
-                a[i] = quad * 64 < dim ? share_pair(step->value[key][quad].w[j / 2], step->value[key + 1][quad].w[j / 2], j % 2 != 0) : 0u;
-            }
+            share_across(step, block, j, dim, a);
             GPU_PRIVATE(f32) *c = st->sum + (block * 8 + j) * 4;
             gpu_mma(c, a[0], a[1], a[2], a[3], high[0], high[1]);
             gpu_mma(c, a[0], a[1], a[2], a[3], low[0], low[1]);
@@ -158,19 +181,19 @@ GPU_FN void share_values(const GPU_PRIVATE(share_step) *step, const GPU_PRIVATE(
     }
 }
 
-/* score[i] of head g and key 2 t + i % 2 + i / 2 * 8; n: so many of the step's keys count. */
-GPU_FN void share_scores(const GPU_PRIVATE(share_step) *step, share_room room, int32_t n, int32_t dim, int32_t lane,
+/* score[i] of key 2 t + i % 2 + i / 2 * 8 and the lane's head, the same in all t; n: so many of the step's keys count. */
+GPU_FN void share_scores(const GPU_PRIVATE(share_step) *step, share_planes query, int32_t head, int32_t n, int32_t dim, int32_t lane,
                           GPU_PRIVATE(f32) *score)
 {
-    const int32_t g = lane / 4, t = lane % 4, row = dim + SHARE_GAP;
+    const int32_t t = lane % 4, row = dim + SHARE_GAP;
     float c[8];
     GPU_UNROLL
     for (int32_t i = 0; i < 8; i++) c[i] = 0.0f;
     GPU_UNROLL
     for (int32_t j = 0; j < SHARE_WIDEST / 32; j++) {
         if (j >= dim / 32) continue;
-        const gpu_quad high = gpu_load_quad(room.planes, g * row + j * 32 + t * 8);
-        const gpu_quad low = gpu_load_quad(room.planes, (SHARE_HEADS + g) * row + j * 32 + t * 8);
+        const gpu_quad high = gpu_load_quad(query.of, head * row + j * 32 + t * 8);
+        const gpu_quad low = gpu_load_quad(query.of, (SHARE_HEADS + head) * row + j * 32 + t * 8);
         GPU_UNROLL
         for (int32_t i = 0; i < 4; i++) {
             const gpu_quad key = step->key[i / 2][j];
@@ -178,7 +201,7 @@ GPU_FN void share_scores(const GPU_PRIVATE(share_step) *step, share_room room, i
             gpu_mma(c + i / 2 * 4, high.w[w], low.w[w], high.w[w + 1], low.w[w + 1], key.w[w], key.w[w + 1]);
         }
     }
-    const float factor = gpu_load(room.factor, g);
+    const float factor = gpu_load(query.factor, head);
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
         const float dot = (c[i / 2 * 4 + i % 2] + c[i / 2 * 4 + i % 2 + 2]) * factor;
@@ -187,20 +210,20 @@ GPU_FN void share_scores(const GPU_PRIVATE(share_step) *step, share_room room, i
 }
 
 /* Scores become weights relative to the maximum so far; returns what older ones shrink by. */
-GPU_FN float share_weigh(GPU_PRIVATE(f32) *score, int32_t lane, GPU_PRIVATE(share_state) *st)
+GPU_FN float share_weigh(GPU_PRIVATE(f32) *score, int32_t lane, GPU_PRIVATE(share_peak) *peak)
 {
-    float max = st->max;
+    float max = peak->max;
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) max = gpu_max(max, score[i]);
     GPU_UNROLL
     for (int32_t m = 1; m < 4; m *= 2) max = gpu_max(max, gpu_shuffle(max, lane ^ m));
-    const float shrink = weight_of(st->max, max);
-    st->max = max;
-    st->denom *= shrink;
+    const float shrink = weight_of(peak->max, max);
+    peak->max = max;
+    peak->denom *= shrink;
     GPU_UNROLL
     for (int32_t i = 0; i < 4; i++) {
         score[i] = weight_of(score[i], max);
-        st->denom += score[i];
+        peak->denom += score[i];
     }
     return shrink;
 }
@@ -214,7 +237,7 @@ typedef struct share_place {
 } share_place;
 
 /* Queries to the planes, scaled.  A thread has dim / SHARE_EACH numbers of one, which are neighbours. */
-GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place at, share_room room, int32_t dim, int32_t me)
+GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place at, share_planes query, int32_t dim, int32_t me)
 {
     const int32_t lane = me % GPU_LANES, head = me / SHARE_EACH, each = dim / SHARE_EACH, i0 = me % SHARE_EACH * each;
     const GPU_GLOBAL(f32) *from = p->q + (at.row * p->q_stride + (at.head0 + head) * p->q_head_stride);
@@ -235,7 +258,7 @@ GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place 
     /* The largest becomes 2^14 and more; below 2^-112 f16 does without the rest. */
     const uint32_t bits = gpu_f32_bits(largest) >> 23, exponent = bits < 15u ? 15u : bits;
     const float up = gpu_bits_f32((268u - exponent) << 23);
-    if (i0 == 0) gpu_store(room.factor, head, gpu_bits_f32((exponent - 14u) << 23));
+    if (i0 == 0) gpu_store(query.factor, head, gpu_bits_f32((exponent - 14u) << 23));
     GPU_UNROLL
     for (int32_t j = 0; j < SHARE_WIDEST / SHARE_EACH; j += 4) {
         const int32_t to = head * (dim + SHARE_GAP) + i0 + j;
@@ -247,8 +270,8 @@ GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place 
             high[k] = gpu_pack_f16(a, b);
             low[k] = gpu_pack_f16(a - gpu_f16_to_f32(high[k] & 0xFFFFu), b - gpu_f16_to_f32(high[k] >> 16));
         }
-        gpu_store((GPU_SHARED(u64) *)(room.planes + to), 0, high[0] | (uint64_t)high[1] << 32);
-        gpu_store((GPU_SHARED(u64) *)(room.planes + (SHARE_HEADS * (dim + SHARE_GAP) + to)), 0, low[0] | (uint64_t)low[1] << 32);
+        gpu_store((GPU_SHARED(u64) *)(query.of + to), 0, high[0] | (uint64_t)high[1] << 32);
+        gpu_store((GPU_SHARED(u64) *)(query.of + (SHARE_HEADS * (dim + SHARE_GAP) + to)), 0, low[0] | (uint64_t)low[1] << 32);
     }
 }
 
@@ -274,14 +297,14 @@ GPU_FN void share_end(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_PRIVATE(shar
                        int64_t i_span, int64_t piece, int64_t n_pieces, int32_t dim, int32_t me)
 {
     const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES, g = lane / 4, t = lane % 4;
-    float denom = st->denom, top = -GPU_INFINITY;
+    float denom = st->peak.denom, top = -GPU_INFINITY;
     GPU_UNROLL
     for (int32_t m = 1; m < 4; m *= 2) denom += gpu_shuffle(denom, lane ^ m);
-    if (t == 0) gpu_store(room.maxima, wave * SHARE_HEADS + g, st->max);
+    if (t == 0) gpu_store(room.maxima, wave * SHARE_HEADS + g, st->peak.max);
     gpu_barrier();
     GPU_UNROLL
     for (int32_t w = 0; w < SHARE_WAVES; w++) top = gpu_max(top, gpu_load(room.maxima, w * SHARE_HEADS + g));
-    const float shrink = weight_of(st->max, top), first = gpu_shuffle(shrink, 8 * t), second = gpu_shuffle(shrink, 8 * t + 4);
+    const float shrink = weight_of(st->peak.max, top), first = gpu_shuffle(shrink, 8 * t), second = gpu_shuffle(shrink, 8 * t + 4);
     if (t == 0) gpu_store(room.denoms, wave * SHARE_HEADS + g, denom * shrink);
     GPU_UNROLL
     for (int32_t i = 0; i < SHARE_WIDEST / 2; i++)
@@ -309,11 +332,13 @@ GPU_FN void share_end(const GPU_CONSTANT(mox_gpu_attention) *p, GPU_PRIVATE(shar
                 for (int32_t i = 0; i < 4; i++) sum[i] += gpu_bits_f32(four.w[i]);
             }
             if (n_pieces > 1) {
-                GPU_GLOBAL(f32) *part = p->parts + part_at(p, i_span, head, piece);
-                if (d == 0) gpu_store(part, 0, max);
-                if (d == 0) gpu_store(part, 1, all);
+                const int64_t i_piece = piece_at(p, i_span, head, piece);
+                gpu_quad four;
                 GPU_UNROLL
-                for (int32_t i = 0; i < 4; i++) gpu_store(part, 2 + d + i, sum[i]);
+                for (int32_t i = 0; i < 4; i++) four.w[i] = gpu_f32_bits(sum[i]);
+                gpu_store_quad(p->parts, i_piece * dim + d, four);
+                if (d == 0) gpu_store(p->parts, pairs_at(p) + 2 * i_piece, max);
+                if (d == 0) gpu_store(p->parts, pairs_at(p) + 2 * i_piece + 1, all);
                 continue;
             }
             const float sink = sink_of(p, head), highest = gpu_max(max, sink), less = weight_of(max, highest);
@@ -346,53 +371,54 @@ GPU_FN void share_group(const GPU_CONSTANT(mox_gpu_attention) *p, share_room roo
     share_step step;
     share_state st;
     float score[4];
+    const int32_t stride = SHARE_WAVES * SHARE_KEYS;
     const bool is_old = is_mine && tile + SHARE_KEYS <= least(last, s.pos0); /* the launch in front may have appended the row's own key */
+    where = share_find(p, s, tile, last, lane);
     if (is_old) { /* a whole wave */
-        where = share_find(p, s, tile, last, lane);
         share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
         share_fetch_values(p, where, at.kv_head, dim, lane, &step);
     }
-    gpu_previous();
+    gpu_previous(); /* spans and pages are older */
     if (!is_mine) return; /* the whole group */
     GPU_UNROLL
     for (int32_t i = 0; i < SHARE_WIDEST / 2; i++) st.sum[i] = 0.0f;
-    st.max = -GPU_INFINITY;
-    st.denom = 0.0f;
-    share_queries(p, at, room, dim, me);
-    if (!is_old && tile < last) { /* a whole wave */
-        where = share_find(p, s, tile, last, lane);
+    st.peak.max = -GPU_INFINITY;
+    st.peak.denom = 0.0f;
+    share_queries(p, at, room.query, dim, me);
+    if (!is_old) { /* a whole wave */
         share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
         share_fetch_values(p, where, at.kv_head, dim, lane, &step);
     }
+    where = share_find(p, s, tile + stride, last, lane);
     gpu_barrier();
-    while (tile < last) { /* the same in a wave.  Keys of the next step come while values are added, and the other way round */
-        const int32_t next = tile + SHARE_WAVES * SHARE_KEYS;
-        if (next < last) where = share_find(p, s, next, last, lane);
-        share_scores(&step, room, last - tile, dim, lane, score);
-        if (next < last) share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
-        const float shrink = share_weigh(score, lane, &st);
+    /* The same in a wave.  Keys of the next step come while values are added, and the other way round; without a question, else
+     * nvcc waits for values to copy them to other registers. */
+    for (; tile < last; tile += stride) {
+        share_scores(&step, room.query, lane / 4, last - tile, dim, lane, score);
+        share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
+        const float shrink = share_weigh(score, lane, &st.peak);
         share_values(&step, score, shrink, dim, lane, &st);
-        if (next < last) share_fetch_values(p, where, at.kv_head, dim, lane, &step);
-        tile = next;
+        share_fetch_values(p, where, at.kv_head, dim, lane, &step);
+        where = share_find(p, s, tile + 2 * stride, last, lane);
     }
     share_end(p, &st, room, at, i_span, piece, keys.n_pieces, dim, me);
 }
 
-GPU_KERNEL_EARLY(attention_share_64, SHARE_THREADS)
+GPU_KERNEL_HASTY(attention_share_64, SHARE_THREADS)
 {
     GPU_SHARED_ARRAY(quad, planes, 2 * SHARE_HEADS * (64 + SHARE_GAP) / 8);
     GPU_SHARED_ARRAY(quad, numbers, SHARE_NUMBERS / 4);
     share_group(p, share_room_of(planes, numbers), 64, (int32_t)gpu_group_x(), gpu_group_y(), gpu_group_z(), gpu_thread());
 }
 
-GPU_KERNEL_EARLY_DENSE(attention_share_128, SHARE_THREADS, 3)
+GPU_KERNEL_HASTY_DENSE(attention_share_128, SHARE_THREADS, 2)
 {
     GPU_SHARED_ARRAY(quad, planes, 2 * SHARE_HEADS * (128 + SHARE_GAP) / 8);
     GPU_SHARED_ARRAY(quad, numbers, SHARE_NUMBERS / 4);
     share_group(p, share_room_of(planes, numbers), 128, (int32_t)gpu_group_x(), gpu_group_y(), gpu_group_z(), gpu_thread());
 }
 
-GPU_KERNEL_EARLY(attention_share_256, SHARE_THREADS)
+GPU_KERNEL_HASTY(attention_share_256, SHARE_THREADS)
 {
     GPU_SHARED_ARRAY(quad, planes, 2 * SHARE_HEADS * (256 + SHARE_GAP) / 8);
     GPU_SHARED_ARRAY(quad, numbers, SHARE_NUMBERS / 4);

@@ -2,9 +2,8 @@
  * in front of it.  See device.h. */
 #include "dev/gpu/device.h"
 
-/* SHARE_: rows that see so many keys go to share.h, cut so that there are about so many groups: three for each processor of a
- * large GPU. */
-enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SHARE_KEYS = 256, SHARE_GROUPS = 396 };
+/* SHARE_GROUPS: rows are cut so that share.h has at most so many groups, two for each processor of a large GPU. */
+enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SHARE_GROUPS = 264 };
 
 static void split(mox_dev *d, const float *src, float *dst, int64_t n, int64_t heads, int64_t dim, int64_t src_head, int64_t dst_head)
 {
@@ -77,43 +76,57 @@ static mox_gpu_kernel flash_kernel(const mox_dev *d, const mox_gpu_attention *p)
     default: return MOX_GPU_KERNEL_COUNT;
     }
 }
-static mox_gpu_kernel share_kernel(const mox_gpu_attention *p)
+/* Kernels for single rows; decode is MOX_GPU_KERNEL_COUNT where there are none. */
+typedef struct single_kernels {
+    mox_gpu_kernel decode, share;
+} single_kernels;
+static single_kernels kernels_of(const mox_gpu_attention *p)
 {
     const bool wide = mox_gpu_is_wide(p->q, p->q_stride) && p->q_head_stride % 4 == 0;
-    if (!wide || !takes_quads(p)) return MOX_GPU_KERNEL_COUNT;
-    switch (p->dim) {
-    case 64: return MOX_GPU_KERNEL_attention_share_64;
-    case 128: return MOX_GPU_KERNEL_attention_share_128;
-    case 256: return MOX_GPU_KERNEL_attention_share_256;
-    default: return MOX_GPU_KERNEL_COUNT;
+    if (wide && takes_quads(p)) {
+        switch (p->dim) {
+        case 64: return (single_kernels){MOX_GPU_KERNEL_attention_decode_64, MOX_GPU_KERNEL_attention_share_64};
+        case 128: return (single_kernels){MOX_GPU_KERNEL_attention_decode_128, MOX_GPU_KERNEL_attention_share_128};
+        case 256: return (single_kernels){MOX_GPU_KERNEL_attention_decode_256, MOX_GPU_KERNEL_attention_share_256};
+        }
     }
+    return (single_kernels){MOX_GPU_KERNEL_COUNT, MOX_GPU_KERNEL_COUNT};
+}
+
+/* Keys that a row sees in front of its own, at most. */
+static int64_t deepest_of(const mox_gpu_attention *p, const mox_span *spans)
+{
+    int64_t deepest = 0;
+    for (int64_t i = 0; i < p->n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
+    return p->window > 0 ? mox_min_i64(deepest, p->window - 1) : deepest;
 }
 
 int64_t mox_gpu_pieces(const mox_gpu_attention *p, const mox_span *spans, int64_t n_parts, int64_t least_keys, int64_t most)
 {
-    int64_t deepest = 0;
-    for (int64_t i = 0; i < p->n_spans; i++) deepest = mox_max_i64(deepest, spans[i].pos0);
     const int64_t room = n_parts / (p->n_spans * p->heads * (p->v_dim + 2));
-    return deepest < least_keys ? 1 : mox_max_i64(1, mox_min_i64(room, most));
+    return deepest_of(p, spans) < least_keys ? 1 : mox_max_i64(1, mox_min_i64(room, most));
 }
 
 /* Rows that are alone in their spans; n_parts: floats at p->parts. */
 static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *spans, int64_t n_parts)
 {
-    const mox_gpu_kernel share = share_kernel(&p);
-    const int64_t pieces = mox_gpu_pieces(&p, spans, n_parts, SHARE_KEYS, MOX_GPU_JOIN_PIECES);
-    if (share != MOX_GPU_KERNEL_COUNT && pieces > 1) {
-        const int64_t groups = p.kv_heads * mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SHARE_HEADS);
-        p.n_pieces = mox_max_i64(1, mox_min_i64(pieces, SHARE_GROUPS / (groups * p.n_spans)));
-        mox_gpu_launch(d, share, groups, p.n_spans, p.n_pieces, &p, sizeof p);
-        if (p.n_pieces > 1) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, 1, &p, sizeof p);
+    const single_kernels kernels = kernels_of(&p);
+    if (kernels.decode == MOX_GPU_KERNEL_COUNT) {
+        const bool cut = mox_gpu_pieces(&p, spans, n_parts, MOX_ATTENTION_PIECE, MOX_GPU_PIECES) == MOX_GPU_PIECES;
+        p.n_pieces = cut ? MOX_GPU_PIECES : 1;
+        mox_gpu_launch(d, MOX_GPU_KERNEL_attention, p.heads, p.n_spans, p.n_pieces, &p, sizeof p);
+        if (cut) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_merge, p.heads, p.n_spans, 1, &p, sizeof p);
         return;
     }
-    const bool cut = mox_gpu_pieces(&p, spans, n_parts, MOX_ATTENTION_PIECE, MOX_GPU_PIECES) == MOX_GPU_PIECES;
-    const bool decodes = takes_quads(&p) && (p.dim == 64 || p.dim == 128 || p.dim == 256);
-    p.n_pieces = cut ? MOX_GPU_PIECES : 1;
-    mox_gpu_launch(d, decodes ? MOX_GPU_KERNEL_attention_decode : MOX_GPU_KERNEL_attention, p.heads, p.n_spans, p.n_pieces, &p, sizeof p);
-    if (cut) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_merge, p.heads, p.n_spans, 1, &p, sizeof p);
+    if (deepest_of(&p, spans) < MOX_GPU_DECODE_KEYS) {
+        mox_gpu_launch(d, kernels.decode, p.heads, p.n_spans, 1, &p, sizeof p);
+        return;
+    }
+    const int64_t groups = p.kv_heads * mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SHARE_HEADS), most = SHARE_GROUPS / (groups * p.n_spans);
+    p.n_pieces = mox_gpu_is_wide(p.parts, p.v_dim) ? mox_gpu_pieces(&p, spans, n_parts, MOX_GPU_DECODE_KEYS, most) : 1;
+    mox_gpu_launch(d, kernels.share, groups, p.n_spans, p.n_pieces, &p, sizeof p);
+    if (p.n_pieces > 1)
+        mox_gpu_launch(d, MOX_GPU_KERNEL_attention_join, p.heads, p.n_spans, p.v_dim / MOX_GPU_JOIN_WIDE, &p, sizeof p);
 }
 
 static void attend_many(mox_dev *d, const mox_gpu_attention *p, const mox_span *spans)
