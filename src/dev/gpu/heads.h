@@ -8,7 +8,8 @@
 #include "dev/gpu/norm.h"
 
 /* What is not turned has a zero for a partner, behind the rows of the waves, and -0 for a sine: their product changes nothing. */
-enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = GAINS_MOST, HEADS_ZERO = HEADS_WAVES * MOX_GPU_HEADS_DIM };
+enum { HEADS_WAVES = 4, HEADS_THREADS = HEADS_WAVES * GPU_LANES, HEADS_HELD = GAINS_MOST, HEADS_ZERO = HEADS_WAVES * MOX_GPU_HEADS_DIM,
+       HEADS_ANGLES = MOX_GPU_HEADS_DIM / 2 };
 
 /* What a lane knows of its elements before q, k and v are there. */
 typedef struct heads_factors {
@@ -17,23 +18,29 @@ typedef struct heads_factors {
 } heads_factors;
 GPU_TYPE(heads_factors, heads_factors);
 
-GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec weight, bool is_v, float pos, int32_t lane, int32_t first,
-                         GPU_PRIVATE(heads_factors) *f)
+/* Cosines, and behind them sines, of all angles of a position, which all heads of a group have in common.  A thread takes one of
+ * them, so that the way through these functions is gone once. */
+GPU_FN void make_turns(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, float pos, GPU_SHARED(f32) *turns, int32_t me)
+{
+    for (int32_t i = me; i < (int32_t)p->rotary_dim / 2; i += HEADS_THREADS) {
+        const float angle = pos * gpu_load(p->inv_freq, i);
+        gpu_store(turns, i, gpu_cos(angle) * p->mscale);
+        gpu_store(turns, HEADS_ANGLES + i, gpu_sin(angle) * p->mscale);
+    }
+}
+
+GPU_FN void load_factors(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, mox_gpu_vec weight, bool is_v, const GPU_SHARED(f32) *turns,
+                         int32_t lane, int32_t first, GPU_PRIVATE(heads_factors) *f)
 {
     const int32_t half_dim = (int32_t)p->rotary_dim / 2, turned = is_v ? 0 : 2 * half_dim;
-    float freq[HEADS_HELD];
     load_gains(weight, p->offset, lane, GPU_LANES, is_v ? 0 : p->dim, f->gain);
     GPU_UNROLL
     for (int32_t j = 0; j < HEADS_HELD; j++) {
-        const int32_t i = j * GPU_LANES + lane;
-        freq[j] = i < turned ? gpu_load(p->inv_freq, i < half_dim ? i : i - half_dim) : 0.0f;
-    }
-    GPU_UNROLL
-    for (int32_t j = 0; j < HEADS_HELD; j++) {
-        const int32_t i = j * GPU_LANES + lane;
+        const int32_t i = j * GPU_LANES + lane, angle = i < half_dim ? i : i - half_dim;
         if (is_v) f->gain[j] = 1.0f;
-        f->cosine[j] = i < turned ? gpu_cos(pos * freq[j]) * p->mscale : 1.0f;
-        f->sine[j] = i < turned ? gpu_sin(pos * freq[j]) * (i < half_dim ? -p->mscale : p->mscale) : -0.0f;
+        f->cosine[j] = i < turned ? gpu_load(turns, angle) : 1.0f;
+        f->sine[j] = i < turned ? gpu_load(turns, HEADS_ANGLES + angle) : -0.0f;
+        if (i < half_dim && i < turned) f->sine[j] = -f->sine[j];
         f->partner[j] = i >= turned ? HEADS_ZERO : first + (i < half_dim ? i + half_dim : i - half_dim);
     }
 }
@@ -60,6 +67,7 @@ GPU_FN void store_head(const GPU_CONSTANT(mox_gpu_gqa_heads) *p, bool is_q, mox_
 GPU_KERNEL_HASTY(gqa_heads, HEADS_THREADS)
 {
     GPU_SHARED_ARRAY(f32, rows, HEADS_ZERO + 1);
+    GPU_SHARED_ARRAY(f32, turns, 2 * HEADS_ANGLES);
     const int32_t lane = gpu_thread() % GPU_LANES, wave = gpu_thread() / GPU_LANES;
     const int32_t n = (int32_t)p->dim - lane; /* from this lane's first element on */
     const int32_t heads = (int32_t)p->heads, kv_heads = (int32_t)p->kv_heads, n_heads = heads + 2 * kv_heads;
@@ -74,7 +82,9 @@ GPU_KERNEL_HASTY(gqa_heads, HEADS_THREADS)
     const int64_t to = is_q ? at : cache_offset(cache, s.pages, s.pos0 + i_row, h) + lane;
     const int32_t mine = wave * MOX_GPU_HEADS_DIM;
     heads_factors f;
-    load_factors(p, is_q ? p->q_weight : p->k_weight, is_v, (float)gpu_load(p->pos, row), lane, mine, &f);
+    make_turns(p, (float)gpu_load(p->pos, row), turns, gpu_thread());
+    gpu_barrier();
+    load_factors(p, is_q ? p->q_weight : p->k_weight, is_v, turns, lane, mine, &f);
     if (gpu_thread() == 0) gpu_store(rows, HEADS_ZERO, 0.0f);
     gpu_previous(); /* positions and pages are older */
     float v[HEADS_HELD], sum = 0.0f;
