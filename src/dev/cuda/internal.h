@@ -13,8 +13,7 @@ enum {
     MOX_CUDA_STAGES = 4,
     MOX_CUDA_STAGE_BYTES = 8 << 20,
     MOX_CUDA_WAITS = 64,           /* of launches for copies that are timed at once */
-    MOX_CUDA_STEPS = 8,            /* graphs that are kept: two parts of a step each, see launch.c */
-    MOX_CUDA_FIRST_LAUNCHES = 24,  /* of the first part */
+    MOX_CUDA_STEPS = 16,           /* graphs that are kept: parts of steps, see launch.c */
     MOX_CUDA_STEP_LAUNCHES = 4096, /* of a step that can be kept; a longer one is launched as it comes */
     MOX_CUDA_STEP_BYTES = 2 << 20  /* of their parameters */
 };
@@ -36,7 +35,7 @@ typedef struct mox_cuda_step {
     mox_cuda_launch *launches; /* [MOX_CUDA_STEP_LAUNCHES] */
     unsigned char *params;     /* [MOX_CUDA_STEP_BYTES] */
     int n;
-    bool is_first; /* part of its step, see launch.c */
+    int part; /* of its step, see launch.c */
     size_t params_used;
     CUgraph graph;
     CUgraphExec exec;

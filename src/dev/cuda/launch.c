@@ -7,8 +7,8 @@
  * second time becomes a graph; one that is new is launched as it is.  So a prompt, which comes once,
  * costs no graph.
  *
- * Recording takes the processor about as long as the GPU takes for some layers.  So the first MOX_CUDA_FIRST_LAUNCHES are a
- * part of their own, which the GPU works on while the rest is recorded.  Below, a step is such a part.
+ * Recording a launch takes the processor about a tenth of the time that the GPU takes for it.  So a step begins with parts of their own, each
+ * longer than the one before, and the GPU works on one while the next is recorded.  Below, a step is such a part.
  *
  * Where the GPU can (compute capability 9), a kernel may start while the one before it ends; each
  * waits for the other's results at its own beginning.  See target_cuda.h. */
@@ -108,12 +108,15 @@ void mox_cuda_flush(mox_cuda *c)
     c->now.n = 0;
 }
 
-static void begin_part(mox_cuda *c, bool is_first)
+/* Launches of the first parts; the last has the rest. */
+static const int part_launches[] = {8, 32, 96};
+
+static void begin_part(mox_cuda *c, int part)
 {
     c->recording = mox_cuda_fine(c);
     c->now.n = 0;
     c->now.params_used = 0;
-    c->now.is_first = is_first;
+    c->now.part = part;
 }
 static void end_part(mox_cuda *c);
 
@@ -143,9 +146,10 @@ void mox_cuda_launch_kernel(mox_gpu_backend *b, mox_gpu_kernel kernel, const int
         }
         grid[i] = (unsigned)groups[i];
     }
-    if (c->recording && c->now.is_first && c->now.n == MOX_CUDA_FIRST_LAUNCHES) {
+    const int part = c->now.part;
+    if (c->recording && part < (int)(sizeof part_launches / sizeof *part_launches) && c->now.n == part_launches[part]) {
         end_part(c);
-        begin_part(c, false);
+        begin_part(c, part + 1);
     }
     if (c->recording && record(&c->now, kernel, grid, params, params_bytes)) return;
     mox_cuda_enter(c);
@@ -158,7 +162,7 @@ void mox_cuda_launch_kernel(mox_gpu_backend *b, mox_gpu_kernel kernel, const int
 
 static bool same_kernels(const mox_cuda_step *a, const mox_cuda_step *b)
 {
-    if (a->n != b->n || a->is_first != b->is_first) return false;
+    if (a->n != b->n || a->part != b->part) return false;
     for (int i = 0; i < a->n; i++)
         if (a->launches[i].kernel != b->launches[i].kernel) return false;
     return true;
@@ -166,7 +170,7 @@ static bool same_kernels(const mox_cuda_step *a, const mox_cuda_step *b)
 
 static uint64_t fingerprint(const mox_cuda_step *s)
 {
-    uint64_t hash = 0xCBF29CE484222325u ^ (s->is_first ? 1u : 0u);
+    uint64_t hash = 0xCBF29CE484222325u ^ (uint64_t)s->part;
     for (int i = 0; i < s->n; i++) hash = (hash ^ (uint64_t)s->launches[i].kernel) * 0x100000001B3u;
     return hash;
 }
@@ -256,7 +260,7 @@ void mox_cuda_begin_step(mox_gpu_backend *b)
 {
     mox_cuda *c = (mox_cuda *)b;
     assert(!c->recording);
-    begin_part(c, true);
+    begin_part(c, 0);
 }
 
 void mox_cuda_end_step(mox_gpu_backend *b) { end_part((mox_cuda *)b); }
