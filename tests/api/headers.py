@@ -17,7 +17,7 @@ LEVELS = {
 # Headers of GPU kernels are compiled for the emulated GPU; those that only host code includes are not.
 GPU_HOST = {"backend.h", "device.h", "fill.h", "target_host.h"}
 # These need the compiler or the headers of a GPU's maker, or are parts of others.
-FOREIGN = {"gpu": {"target_cuda.h", "target_metal.h", "target_math.h", "rows_cuda.h", "tile_cuda.h", "tile_emu.h", "tile_metal.h"}, "cuda": {"driver.h", "internal.h"}}
+FOREIGN = {"gpu": {"target_cuda.h", "target_metal.h", "target_math.h", "rows_cuda.h", "tile_cuda.h", "tile_emu.h", "tile_metal.h", "tile_bytes.h"}, "cuda": {"driver.h", "internal.h"}}
 FAMILY = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
 

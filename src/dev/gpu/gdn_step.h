@@ -13,8 +13,9 @@ enum { MIX_THREADS = MOX_GPU_GDN_STEP_DIM, STEP_THREADS = 512, STEP_WAVES = STEP
        STEP_QUADS = MOX_GPU_GDN_STEP_DIM / 4 / STEP_SHARE, STEP_HELD = 4 * STEP_QUADS,
        STEP_ROWS = MOX_GPU_GDN_STEP_DIM * STEP_SHARE / STEP_THREADS };
 
-/* A thread has a channel: asks for its past and its taps, then convolves, and its state moves on by one. */
-GPU_KERNEL_HASTY(gdn_mix, MIX_THREADS)
+/* A thread has a channel: asks for its past and its taps, then convolves, and its state moves on by one.  Not hasty, as gdn_step reads z,
+ * which is older than this, before it waits. */
+GPU_KERNEL_EARLY(gdn_mix, MIX_THREADS)
 {
     GPU_SHARED_ARRAY(f32, scratch, MIX_THREADS / GPU_LANES);
     const int32_t me = gpu_thread(), width = (int32_t)p->width;
