@@ -555,6 +555,66 @@ static void test_stack(void **state)
     mox_emu_free(device, p.y);
 }
 
+/* ---- launches that begin early ---- */
+
+SAME(makes);
+GPU_KERNEL(makes, 32) { gpu_store(p->x, gpu_thread(), 1.0f); }
+
+SAME(waits);
+GPU_KERNEL_EARLY(waits, 32)
+{
+    (void)p;
+    gpu_previous();
+}
+SAME(hurries);
+GPU_KERNEL_HASTY(hurries, 32)
+{
+    (void)p;
+    gpu_previous();
+}
+
+/* Faults: 0 none, 1 loads too early, 2 stores too early, 3 never waits. */
+SAME(uses);
+GPU_KERNEL_EARLY(uses, 32)
+{
+    const int32_t thread = gpu_thread();
+    float v = p->fault == 1 ? gpu_load(p->x, thread) : 0.0f;
+    if (p->fault == 2) gpu_store(p->y, thread, v);
+    if (p->fault != 3) gpu_previous();
+    if (p->fault == 0) v = gpu_load(p->x, thread);
+    if (p->fault != 3) gpu_store(p->y, thread, v);
+}
+
+/* What the last of these launches ends with; `between` is launched in front of it, or something is uploaded. */
+static mox_emu_fault after(const mox_emu_kernel *const *between, int n, bool upload, const mox_gpu_plain *p)
+{
+    const int64_t one[3] = {1, 1, 1};
+    float zero = 0;
+    ok(mox_emu_launch(device, &mox_emu_kernel_makes, one, p, &err));
+    for (int i = 0; i < n; i++) ok(mox_emu_launch(device, between[i], one, p, &err));
+    if (upload) ok(mox_emu_upload(device, p->y, &zero, sizeof zero, &err));
+    (void)mox_emu_launch(device, &mox_emu_kernel_uses, one, p, &err);
+    return mox_emu_last_fault(device);
+}
+
+static void test_early(void **state)
+{
+    (void)state;
+    static const mox_emu_kernel *const waits[] = {&mox_emu_kernel_waits}, *const hurries[] = {&mox_emu_kernel_hurries, &mox_emu_kernel_hurries},
+                                *const mixed[] = {&mox_emu_kernel_waits, &mox_emu_kernel_hurries};
+    mox_gpu_plain p = {.x = on_device(128), .y = on_device(128)};
+    assert_int_equal(after(NULL, 0, false, &p), MOX_EMU_FINE);
+    assert_int_equal(after(hurries, 2, false, &p), MOX_EMU_FINE);
+    p.fault = 1;
+    assert_int_equal(after(NULL, 0, false, &p), MOX_EMU_EARLY);
+    assert_int_equal(after(waits, 1, false, &p), MOX_EMU_FINE); /* who waits has let it end */
+    assert_int_equal(after(hurries, 1, false, &p), MOX_EMU_EARLY);
+    assert_int_equal(after(hurries, 2, false, &p), MOX_EMU_EARLY);
+    assert_int_equal(after(mixed, 2, false, &p), MOX_EMU_FINE);
+    assert_int_equal(after(hurries, 1, true, &p), MOX_EMU_FINE);
+    for (p.fault = 2; p.fault <= 3; p.fault++) assert_int_equal(after(waits, 1, false, &p), MOX_EMU_EARLY);
+}
+
 /* Every allocation of create failing in turn leaves nothing behind. */
 static void test_no_memory(void **state)
 {
@@ -595,6 +655,7 @@ int main(void)
         cmocka_unit_test(test_host_cannot_follow),
         cmocka_unit_test(test_two_devices),
         cmocka_unit_test(test_stack),
+        cmocka_unit_test(test_early),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
