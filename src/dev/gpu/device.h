@@ -15,6 +15,9 @@
 
 #include <pthread.h>
 
+/* Processors of a large GPU, an H200.  How work is cut is decided by it on every GPU, so that results do not depend on which one it is. */
+enum { MOX_GPU_PROCESSORS = 132 };
+
 /* Experts of a layer on the device, by id. */
 typedef struct mox_gpu_experts {
     void *memory; /* gate, up and down, [n] matrices each; NULL: a layer without */

@@ -2,8 +2,8 @@
  * in front of it.  See device.h. */
 #include "dev/gpu/device.h"
 
-/* SHARE_GROUPS: rows are cut so that share.h has at most so many groups, two for each processor of a large GPU. */
-enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SHARE_GROUPS = 264 };
+/* SHARE_GROUPS: rows are cut so that share.h has at most so many groups. */
+enum { THREADS = 256, APPEND_WAVES = 4, HEADS_WAVES = 4, SHARE_GROUPS = 2 * MOX_GPU_PROCESSORS };
 
 static void split(mox_dev *d, const float *src, float *dst, int64_t n, int64_t heads, int64_t dim, int64_t src_head, int64_t dst_head)
 {

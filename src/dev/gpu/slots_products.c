@@ -7,9 +7,8 @@
 #include "dev/gpu/device.h"
 
 /* FOUR_: of matvec4.h; more tokens are better served together.  ROWWISE_ROWS: what matvec_row.h is worth it for.  LONG_COLS: from here on
- * waves have more chunks than they hold, and experts4.h brings them ahead.  PROCESSORS: of a large GPU. */
-enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024, LONG_COLS = 4096,
-       PROCESSORS = 132 };
+ * waves have more chunks than they hold, and experts4.h brings them ahead. */
+enum { EMBED_COLS = 1024, FOUR_TOKENS = MOX_DEV_TOGETHER, FOUR_ROWS = 16, TALL_ROWS = 16384, ROWWISE_ROWS = 1024, LONG_COLS = 4096 };
 
 static mox_status slot_embed(mox_dev *d, const mox_embed_args *a, mox_err *err)
 {
@@ -136,7 +135,7 @@ static mox_status slot_project(mox_dev *d, const mox_project_args *a, mox_err *e
     p.norm = take_norm(d, &p.x, &p.x_stride, first->y, first->n, w[0].cols);
     const bool is_long = w[0].cols > MOX_GPU_PROJECT4_COLS;
     const int64_t all = (is_long ? long_groups : groups) + (p.norm.out ? 1 : 0);
-    const mox_gpu_kernel kernel = all * first->n <= PROCESSORS ? MOX_GPU_KERNEL_project4 : MOX_GPU_KERNEL_project4_many;
+    const mox_gpu_kernel kernel = all * first->n <= MOX_GPU_PROCESSORS ? MOX_GPU_KERNEL_project4 : MOX_GPU_KERNEL_project4_many;
     mox_gpu_launch(d, is_long ? MOX_GPU_KERNEL_project4_long : kernel, all, first->n, 1, &p, sizeof p);
     return MOX_OK;
 }

@@ -62,7 +62,7 @@ void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a)
 
 /* ---- some tokens ---- */
 
-enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 256, FEW_GROUPS = 264 /* two for each processor of a large GPU */ };
+enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 256, FEW_GROUPS = 2 * MOX_GPU_PROCESSORS };
 
 /* Rows as plane_rows leaves them. */
 typedef struct planes {
