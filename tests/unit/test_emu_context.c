@@ -4,8 +4,8 @@
  *
  * The models are folders on the command line: one with experts, and a recurrent one.  Logits of
  * the same steps must be the same bytes, as nothing on the device depends on time. */
-#include "base/alloc.h"
 #include "dev/gpu/device.h"
+#include "fail_context.h"
 #include "moxie/tools.h"
 #include "runtime/state_file.h"
 
@@ -151,41 +151,11 @@ static void test_kinds(void **state)
 
 /* ---- memory ---- */
 
-typedef struct failing {
-    int64_t n, fail_at;
-} failing;
-
-static int fail_nth(void *user, size_t bytes)
-{
-    (void)bytes;
-    failing *f = user;
-    return ++f->n != f->fail_at;
-}
-
 static void test_allocations_fail(void **state)
 {
     (void)state;
     const mox_context_opts opts = {.device = TWO_DEVICES, .n_ctx = 64, .n_batch = 16};
-    const int64_t live = mox_alloc_live();
-    for (int64_t i = 1;; i++) {
-        failing f = {.fail_at = i};
-        mox_context *c;
-        mox_err err = {0};
-        mox_alloc_set_hook(fail_nth, &f);
-        const mox_status status = mox_context_create(&c, experts, &opts, &err);
-        mox_alloc_set_hook(NULL, NULL);
-        if (f.n < i) {
-            ok(status, &err);
-            assert_true(i > 20);
-            mox_context_destroy(&c);
-            break;
-        }
-        assert_null(c);
-        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
-        assert_true(err.msg[0] != 0);
-        assert_int_equal(mox_alloc_live(), live);
-    }
-    assert_int_equal(mox_alloc_live(), live);
+    check_allocations_fail(experts, &opts, 20);
 }
 
 static int count_all(void *user, size_t bytes)

@@ -3,7 +3,7 @@
 #define MOX_TESTS_VRAM_H
 
 #include "base/cancel.h"
-#include "fail_nth.h"
+#include "fail_context.h"
 #include "moxie/tools.h"
 #include "runtime/context.h"
 
@@ -55,31 +55,6 @@ static inline float *new_answers(const mox_model *m, int n_steps)
 }
 
 /* ---- failures ---- */
-
-/* At each of the allocations of create, of which there are so many at least. */
-static inline void check_allocations_fail(const mox_model *m, const mox_context_opts *o, long least)
-{
-    const int64_t live = mox_alloc_live();
-    for (long i = 1;; i++) {
-        nth f = {.at = i};
-        mox_context *c;
-        mox_err err = {0};
-        mox_alloc_set_hook(fail_nth_alloc, &f);
-        const mox_status status = mox_context_create(&c, m, o, &err);
-        mox_alloc_set_hook(NULL, NULL);
-        if (f.count < i) {
-            ok(status, &err);
-            assert_true(i > least);
-            mox_context_destroy(&c);
-            break;
-        }
-        assert_null(c);
-        assert_true(status == MOX_E_MEMORY || status == MOX_E_FULL);
-        assert_true(err.msg[0] != 0);
-        assert_int_equal(mox_alloc_live(), live);
-    }
-    assert_int_equal(mox_alloc_live(), live);
-}
 
 /* Some steps of a sequence; logits [so many][vocabulary]. */
 typedef mox_status steps_fn(mox_context *c, mox_seq *s, float *out, const mox_step_opts *opts, mox_err *err);
