@@ -106,7 +106,7 @@ GPU_FN void four_planes(const GPU_PRIVATE(f32) *v, GPU_SHARED(quad) *planes, int
     }
     GPU_SHARED(f32) *known = GPU_SHARED_CAST(f32, planes);
     if (lane % 8 == 0) gpu_store(known, FOUR_OF_GROUPS + lane / 8, sum);
-    if (lane == 0) gpu_store(known, FOUR_FACTOR, gpu_bits_f32(bits == 255u ? 0x7FC00000u : (exponent - 21u) << 23)); /* what is broken stays visible */
+    if (lane == 0) gpu_store(known, FOUR_FACTOR, gpu_bits_f32((exponent - 21u) << 23)); /* what is not finite shows in the sum */
 }
 
 GPU_FN void four_split(const GPU_GLOBAL(f32) *x, GPU_SHARED(quad) *planes, int32_t lane)
