@@ -11,6 +11,9 @@
  * the disk and serve other programs.  Sleepers are counted, so that a run in which
  * nobody sleeps makes no system call and takes no lock.
  *
+ * While it spins, a worker fetches what the caller said that it will need (mox_pool_expect).  A step of that may be
+ * fetched from addresses of two expectations mixed up, which is harmless: nothing is read.
+ *
  * I1  the fields of a run are written while the gate is closed and nobody is inside.
  * I2  who goes to sleep says so first and then looks again; who has news tells first
  *     and then looks for sleepers.  Both are sequentially consistent, so one of the two
@@ -24,6 +27,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* Rounds of waiting before sleep: longer than the pauses between the operations of a
  * layer, and next to nothing when there are more threads than cores, where the one that
@@ -45,12 +49,19 @@ struct mox_pool {
     mox_pool_job *job;
     const void *args;
     int64_t n, grain;
+    bool even;
     /* what every thread writes has lines of its own */
     char apart0[LINE];
     _Atomic uint64_t gate; /* number of the run << 32 | OPEN | workers inside */
     char apart1[LINE];
     _Atomic int64_t next;
     char apart2[LINE];
+    struct {
+        _Atomic uintptr_t at[MOX_POOL_STREAMS]; /* behind the last step */
+        _Atomic int64_t step[MOX_POOL_STREAMS];
+        _Atomic int64_t left; /* steps */
+    } ahead;
+    char apart3[LINE];
 };
 
 static inline uint32_t number_of(uint64_t gate) { return (uint32_t)(gate >> 32); }
@@ -65,13 +76,56 @@ static inline void relax(void)
 #endif
 }
 
+/* How many items to claim when so many are left.  Of even ones a part of each thread's share, so that blocks are long as long as
+ * that cannot make anybody wait in the end. */
+static int64_t block_of(const mox_pool *p, int64_t left)
+{
+    const int64_t share = p->even ? mox_pool_first(p, left) : 0;
+    return mox_min_i64(left, mox_max_i64(share - share % p->grain, p->grain));
+}
+
+int64_t mox_pool_first(const mox_pool *pool, int64_t n)
+{
+    enum { PARTS = 2 };
+    return n / (PARTS * mox_pool_size(pool));
+}
+
 static void work(mox_pool *p)
 {
-    for (;;) {
-        const int64_t begin = atomic_fetch_add_explicit(&p->next, p->grain, memory_order_relaxed);
-        if (begin >= p->n) return;
-        p->job(p->args, begin, mox_min_i64(begin + p->grain, p->n));
+    int64_t begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+    while (begin < p->n) {
+        const int64_t n = block_of(p, p->n - begin);
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, begin + n, memory_order_relaxed, memory_order_relaxed)) continue;
+        p->job(p->args, begin, begin + n);
+        begin = atomic_load_explicit(&p->next, memory_order_relaxed);
     }
+}
+
+/* ---- fetching while waiting ---- */
+
+void mox_pool_expect(mox_pool *pool, const mox_pool_ahead *ahead)
+{
+    if (!pool || pool->n_workers == 0) return;
+    atomic_store_explicit(&pool->ahead.left, 0, memory_order_relaxed);
+    for (int i = 0; i < MOX_POOL_STREAMS; i++) {
+        const uintptr_t end = (uintptr_t)ahead->at[i] + (uintptr_t)(ahead->n_steps * ahead->step[i]);
+        atomic_store_explicit(&pool->ahead.at[i], end, memory_order_relaxed);
+        atomic_store_explicit(&pool->ahead.step[i], ahead->step[i], memory_order_relaxed);
+    }
+    atomic_store_explicit(&pool->ahead.left, ahead->n_steps, memory_order_release);
+}
+
+/* One step of what is expected; false: there is none left. */
+static bool fetch_step(mox_pool *p)
+{
+    if (atomic_load_explicit(&p->ahead.left, memory_order_relaxed) <= 0) return false;
+    const int64_t left = atomic_fetch_sub_explicit(&p->ahead.left, 1, memory_order_acquire);
+    for (int i = 0; left > 0 && i < MOX_POOL_STREAMS; i++) {
+        const int64_t step = atomic_load_explicit(&p->ahead.step[i], memory_order_relaxed);
+        const uintptr_t at = atomic_load_explicit(&p->ahead.at[i], memory_order_relaxed) - (uintptr_t)(left * step);
+        for (int64_t b = 0; b < step; b += LINE) __builtin_prefetch((const void *)(at + (uintptr_t)b), 0, 2); /* the second cache */
+    }
+    return true;
 }
 
 /* ---- workers ---- */
@@ -83,7 +137,7 @@ static uint64_t wait_for_run(mox_pool *p, uint32_t seen)
     for (int i = 0; i < p->spin_rounds; i++) {
         gate = atomic_load_explicit(&p->gate, memory_order_acquire);
         if (number_of(gate) != seen) return gate;
-        relax();
+        if (!fetch_step(p)) relax();
     }
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->n_asleep, 1); /* I2 */
@@ -150,7 +204,7 @@ static void close_and_wait(mox_pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-void mox_pool_run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n, int64_t grain)
+static void run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n, int64_t grain, bool even)
 {
     if (n <= 0) return;
     if (grain < 1) grain = 1;
@@ -162,10 +216,18 @@ void mox_pool_run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n
     pool->args = args;
     pool->n = n;
     pool->grain = grain;
+    pool->even = even;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     publish(pool, true, mox_ceil_div(n, grain) - 1);
     work(pool);
     close_and_wait(pool);
+}
+
+void mox_pool_run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n, int64_t grain) { run(pool, job, args, n, grain, false); }
+
+void mox_pool_run_even(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n, int64_t grain)
+{
+    run(pool, job, args, n, grain, true);
 }
 
 /* ---- life ---- */

@@ -1,7 +1,7 @@
 /* base/size.h -- arithmetic on sizes that come from files and requests.
  *
  * Every product and sum of such numbers goes through these: they return false
- * instead of wrapping. */
+ * instead of wrapping, or saturate. */
 #ifndef MOX_BASE_SIZE_H
 #define MOX_BASE_SIZE_H
 
@@ -24,6 +24,12 @@ static inline bool mox_mul_size(size_t a, size_t b, size_t *out)
 static inline bool mox_add_size(size_t a, size_t b, size_t *out)
 {
     return !__builtin_add_overflow(a, b, out);
+}
+/* Saturates: what is that large fits nowhere. */
+static inline int64_t mox_plus_i64(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
 }
 static inline int64_t mox_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t mox_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }

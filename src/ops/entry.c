@@ -8,6 +8,32 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Whether rows of groups take about as long as each other: those of few pairs wait for memory, others take as long as their
+ * group has pairs. */
+static bool are_even(const int64_t *offsets, int64_t n)
+{
+    enum { FEW = 8 };
+    int64_t most = 0;
+    for (int64_t g = 0; g < n; g++) most = mox_max_i64(most, offsets[g + 1] - offsets[g]);
+    return most <= FEW || most <= 2 * (offsets[n] / n);
+}
+static bool always_even(const void *a) { return (void)a, true; }
+static bool never_even(const void *a) { return (void)a, false; }
+static bool grouped_even(const void *user)
+{
+    const mox_matmul_grouped_args *a = user;
+    return are_even(a->offsets, a->n_groups);
+}
+static bool gate_up_even(const void *user)
+{
+    const mox_gate_up_swiglu_args *a = user;
+    return are_even(a->offsets, a->n_groups);
+}
+#define IS_EVEN(a)                                             \
+    _Generic((a), const mox_matmul_args *: always_even,        \
+             const mox_matmul_grouped_args *: grouped_even,    \
+             const mox_gate_up_swiglu_args *: gate_up_even, default: never_even)(a)
+
 #define MOX_RUN_DEFINE(op, args)                                                           \
     typedef struct {                                                                       \
         mox_##op##_fn *kernel;                                                             \
@@ -22,11 +48,12 @@
     {                                                                                      \
         assert(e && e->kern && e->kern->op);                                               \
         const op##_call call = {e->kern->op, a};                                           \
-        mox_pool_run(e->pool, op##_job, &call, units, grain);                              \
+        (IS_EVEN(a) ? mox_pool_run_even : mox_pool_run)(e->pool, op##_job, &call, units, grain); \
     }
 MOX_KERN_LIST(MOX_RUN_DEFINE)
 MOX_PREPARE_LIST(MOX_RUN_DEFINE)
 #undef MOX_RUN_DEFINE
+#undef IS_EVEN
 
 mox_status mox_refuse(const mox_check *c, mox_status status, const char *format, ...)
 {

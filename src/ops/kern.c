@@ -46,6 +46,7 @@ void mox_kern_init(mox_kern *k, int level)
 #define MOX_KERN_INIT(op, args) .op = mox_##op##_ref,
     *k = (mox_kern){MOX_KERN_LIST(MOX_KERN_INIT)};
 #undef MOX_KERN_INIT
+    k->by_rows = mox_cpu_features() & ~hidden & MOX_CPU_BY_ROWS;
 #if defined(__x86_64__)
     mox_kern_init_x86(k, level);
 #elif defined(__aarch64__)

@@ -89,6 +89,8 @@ typedef struct mox_kern {
     MOX_KERN_LIST(MOX_KERN_SLOT)
     MOX_PREPARE_LIST(MOX_KERN_SLOT)
 #undef MOX_KERN_SLOT
+    /* What this processor is fastest with: one token meets one row at a time, and tiles are for more tokens. */
+    bool by_rows;
 } mox_kern;
 
 /* The references, in ops/ref. */

@@ -16,14 +16,14 @@ int64_t mox_matmul_scratch(int64_t n, int64_t cols)
 enum { FEW_TOKENS = 4 };
 
 /* Rows of weights that one thread takes at a time.  Few tokens: a long enough run of
- * memory (256 KiB) that streaming it is at full speed, or a quarter of a small matrix
+ * memory (128 KiB) that streaming it is at full speed, or a quarter of a small matrix
  * unless that is not worth waking a thread for (32 KiB).
  * Many: enough arithmetic, or a quarter of a small matrix, in whole tiles of 16 rows. */
 static int64_t row_grain(const mox_mat *w, int64_t tokens)
 {
     if (tokens <= FEW_TOKENS) {
         const int64_t bytes = mox_max_i64(mox_mat_row_bytes(&w->layout, w->cols), 1);
-        const int64_t rows = mox_min_i64(262144 / bytes, mox_max_i64(w->rows / 4, 32768 / bytes));
+        const int64_t rows = mox_min_i64(131072 / bytes, mox_max_i64(w->rows / 4, 32768 / bytes));
         return (mox_max_i64(rows, 1) + 7) / 8 * 8;
     }
     const int64_t rows = mox_min_i64((1 << 21) / mox_max_i64(w->cols, 1) / tokens, w->rows / 4);
@@ -41,7 +41,13 @@ static mox_status check_scratch(const mox_check *c, bool prepares, const void *s
     return mox_refuse(c, MOX_E_ARG, "scratch is NULL");
 }
 
-mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err)
+static mox_matmul_how how_of(const mox_exec *e)
+{
+    return (mox_matmul_how){.precision = e->precision, .deterministic = e->deterministic, .by_rows = e->kern->by_rows};
+}
+
+/* Checks a product; *args is how the kernels get it. */
+static mox_status begin_product(const mox_exec *e, const mox_matmul_args *a, mox_matmul_args *args, mox_err *err)
 {
     const mox_check c = {"matmul", err};
     MOX_TRY(mox_check_size(&c, "n", a->n, 0));
@@ -50,12 +56,70 @@ mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *e
     MOX_TRY(mox_check_rows(&c, "x", a->x, a->n, a->w.cols, a->x_stride));
     MOX_TRY(mox_check_rows(&c, "y", a->y, a->n, a->w.rows, a->y_stride));
     MOX_TRY(check_scratch(&c, e->kern->matmul_prepare != NULL, a->scratch, a->n));
+    *args = *a;
+    args->how = how_of(e);
+    if (a->exact) args->how.precision = MOX_PRECISION_EXACT;
+    return MOX_OK;
+}
+
+mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err)
+{
+    mox_matmul_args args;
+    MOX_TRY(begin_product(e, a, &args, err));
     if (a->n == 0) return MOX_OK;
-    mox_matmul_args args = *a;
-    args.precision = a->exact ? MOX_PRECISION_EXACT : e->precision;
-    args.deterministic = e->deterministic;
     if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, prepare_grain(a->n));
     mox_run_matmul(e, &args, a->w.rows, row_grain(&a->w, a->n));
+    return MOX_OK;
+}
+
+/* Whether activations prepared for one layout serve the other. */
+static bool are_alike(const mox_mat_layout *a, const mox_mat_layout *b)
+{
+    return a->kind == b->kind && a->bits == b->bits && a->group == b->group;
+}
+
+/* Several products of one x as one list of rows. */
+typedef struct product_list {
+    mox_matmul_fn *kernel;
+    const mox_matmul_args *a;
+    int64_t n;
+} product_list;
+
+static void list_job(const void *user, int64_t begin, int64_t end)
+{
+    const product_list *l = user;
+    for (int64_t i = 0, first = 0; i < l->n; first += l->a[i++].w.rows) {
+        const int64_t from = mox_max_i64(begin, first), to = mox_min_i64(end, first + l->a[i].w.rows);
+        if (from < to) l->kernel(&l->a[i], from - first, to - first);
+    }
+}
+
+/* Whether activations that were prepared for one product serve the other. */
+static bool share_acts(const mox_matmul_args *a, const mox_matmul_args *b)
+{
+    return a->x == b->x && a->n == b->n && a->x_stride == b->x_stride && a->scratch == b->scratch && a->exact == b->exact &&
+           a->w.cols == b->w.cols && are_alike(&a->w.layout, &b->w.layout);
+}
+
+mox_status mox_op_matmul_list(const mox_exec *e, const mox_matmul_args *a, int64_t n, mox_err *err)
+{
+    mox_matmul_args args[MOX_MATMUL_LIST];
+    const mox_check c = {"matmul_list", err};
+    if (n < 0 || n > MOX_MATMUL_LIST) return mox_refuse(&c, MOX_E_ARG, "%lld products", (long long)n);
+    bool shared = n > 0 && a[0].n > 0;
+    for (int64_t i = 1; i < n; i++) shared = shared && share_acts(&a[0], &a[i]);
+    if (!shared) {
+        for (int64_t i = 0; i < n; i++) MOX_TRY(mox_op_matmul(e, &a[i], err));
+        return MOX_OK;
+    }
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        MOX_TRY(begin_product(e, &a[i], &args[i], err));
+        if (!mox_add_i64(rows, a[i].w.rows, &rows)) return mox_refuse(&c, MOX_E_ARG, "too many rows");
+    }
+    if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args[0], args[0].n, prepare_grain(args[0].n));
+    const product_list list = {.kernel = e->kern->matmul, .a = args, .n = n};
+    mox_pool_run_even(e->pool, list_job, &list, rows, row_grain(&a[0].w, a[0].n));
     return MOX_OK;
 }
 
@@ -90,10 +154,11 @@ static mox_status check_row_list(const mox_check *c, const char *name, const int
     return mox_refuse(c, MOX_E_ARG, "%s: %lld pairs but only %lld rows", name, (long long)n_pairs, (long long)bound);
 }
 
-/* *units is 0 when there is nothing to do. */
-static mox_status check_groups(const mox_check *c, const groups *g, int64_t *units, int64_t *grain)
+/* *units is 0 when there is nothing to do; *largest, where it is asked for: pairs of the largest group. */
+static mox_status check_groups(const mox_check *c, const groups *g, int64_t *units, int64_t *grain, int64_t *largest)
 {
     *units = 0;
+    if (largest) *largest = 0;
     *grain = 1;
     MOX_TRY(mox_check_size(c, "n_groups", g->n, 0));
     if (g->n == 0) return MOX_OK;
@@ -117,6 +182,7 @@ static mox_status check_groups(const mox_check *c, const groups *g, int64_t *uni
     /* Groups that mostly stream take long runs of memory.  Groups that compute are cut by
      * the largest of them, so that a popular expert at the end keeps no thread waiting. */
     const int64_t mean = n_pairs / g->n;
+    if (largest) *largest = most;
     *grain = row_grain(&g->w[0], mean <= FEW_TOKENS ? mean : most);
     if (n_pairs == 0) *units = 0;
     return MOX_OK;
@@ -128,16 +194,22 @@ mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_arg
     const groups g = {a->n_groups, a->w,        NULL,        a->offsets,  a->x_row,   a->y_row,
                       a->x,        a->y,        a->x_stride, a->y_stride, a->n_x_rows, a->n_y_rows};
     int64_t units, grain;
-    MOX_TRY(check_groups(&c, &g, &units, &grain));
+    MOX_TRY(check_groups(&c, &g, &units, &grain, NULL));
     if (units == 0) return MOX_OK;
     const int64_t n_pairs = a->offsets[a->n_groups];
     MOX_TRY(check_scratch(&c, e->kern->matmul_grouped_prepare != NULL, a->scratch, n_pairs));
     mox_matmul_grouped_args args = *a;
-    args.precision = e->precision;
-    args.deterministic = e->deterministic;
+    args.how = how_of(e);
     if (e->kern->matmul_grouped_prepare) mox_run_matmul_grouped_prepare(e, &args, n_pairs, prepare_grain(n_pairs));
     mox_run_matmul_grouped(e, &args, units, grain);
     return MOX_OK;
+}
+
+static bool all_alike(const mox_mat *w, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++)
+        if (!are_alike(&w[i].layout, &w[0].layout)) return false;
+    return true;
 }
 
 mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_args *a, mox_err *err)
@@ -147,14 +219,14 @@ mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_arg
     MOX_TRY(mox_check_array(&c, "up", a->up, a->n_groups, (int64_t)sizeof *a->up));
     const groups g = {a->n_groups, a->gate,     a->up,       a->offsets,  a->x_row,   a->y_row,
                       a->x,        a->y,        a->x_stride, a->y_stride, a->n_x_rows, a->n_y_rows};
-    int64_t units, grain;
-    MOX_TRY(check_groups(&c, &g, &units, &grain));
+    int64_t units, grain, largest;
+    MOX_TRY(check_groups(&c, &g, &units, &grain, &largest));
     if (units == 0) return MOX_OK;
     const int64_t n_pairs = a->offsets[a->n_groups];
     MOX_TRY(check_scratch(&c, e->kern->gate_up_swiglu_prepare != NULL, a->scratch, n_pairs));
     mox_gate_up_swiglu_args args = *a;
-    args.precision = e->precision;
-    args.deterministic = e->deterministic;
+    args.how = how_of(e);
+    args.most_alike = all_alike(a->gate, a->n_groups) ? largest : 0;
     if (e->kern->gate_up_swiglu_prepare) mox_run_gate_up_swiglu_prepare(e, &args, n_pairs, prepare_grain(n_pairs));
     mox_run_gate_up_swiglu(e, &args, units, grain);
     return MOX_OK;

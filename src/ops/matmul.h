@@ -9,6 +9,12 @@
  * cols are absurd. */
 int64_t mox_matmul_scratch(int64_t n, int64_t cols);
 
+/* What a product is computed by, beside its operands: mox_exec and mox_kern say it. */
+typedef struct mox_matmul_how {
+    mox_precision precision;
+    bool deterministic, by_rows;
+} mox_matmul_how;
+
 /* y[t, r] = sum_c W[r, c] x[t, c] + bias[r],  t < n, any layout of W.
  * x [n, cols], y [n, rows].  Unit: a row of W.  R64.  Class D; one token gives
  * the same bytes alone and in a batch (B) on the reference. */
@@ -20,10 +26,15 @@ typedef struct mox_matmul_args {
     mox_vec bias; /* type NONE: no bias; else n == rows */
     bool exact;   /* f32 activations whatever the precision: the result decides something */
     void *scratch;           /* mox_matmul_scratch(n, cols) bytes aligned for floats; the reference needs none */
-    mox_precision precision; /* set by the entry, */
-    bool deterministic;      /*   and so is this */
+    mox_matmul_how how;      /* set by the entry */
 } mox_matmul_args;
 mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *err);
+
+/* Up to MOX_MATMUL_LIST products, of which none reads what another writes; with the same bytes as one after the
+ * other.  Products of one x that have one scratch and weights of one layout prepare it once, and their rows are shared
+ * out together. */
+enum { MOX_MATMUL_LIST = 4 };
+mox_status mox_op_matmul_list(const mox_exec *e, const mox_matmul_args *a, int64_t n, mox_err *err);
 
 /* The product for many weight matrices of one shape at once: the experts of a
  * layer.  Group g owns the pairs [offsets[g], offsets[g+1]); pair p reads row
@@ -42,8 +53,7 @@ typedef struct mox_matmul_grouped_args {
     int64_t x_stride, y_stride;
     int64_t n_x_rows, n_y_rows;
     void *scratch;           /* mox_matmul_scratch(pairs, cols) bytes, as above */
-    mox_precision precision; /* set by the entry, */
-    bool deterministic;      /*   and so is this */
+    mox_matmul_how how;      /* set by the entry */
 } mox_matmul_grouped_args;
 mox_status mox_op_matmul_grouped(const mox_exec *e, const mox_matmul_grouped_args *a, mox_err *err);
 
@@ -60,8 +70,8 @@ typedef struct mox_gate_up_swiglu_args {
     int64_t x_stride, y_stride;
     int64_t n_x_rows, n_y_rows;
     void *scratch;           /* mox_matmul_scratch(pairs, cols) bytes, as above */
-    mox_precision precision; /* set by the entry, */
-    bool deterministic;      /*   and so is this */
+    mox_matmul_how how;      /* set by the entry, */
+    int64_t most_alike;      /*   and so is this: pairs of the largest group, when all gates have one layout; else 0 */
 } mox_gate_up_swiglu_args;
 mox_status mox_op_gate_up_swiglu(const mox_exec *e, const mox_gate_up_swiglu_args *a, mox_err *err);
 

@@ -84,6 +84,9 @@ static double dot(const known *w, int64_t r, const float *x, double *allowed)
 /* Scratch for n rows of activations, guarded like every buffer. */
 static void *scratch(int64_t n, int64_t cols) { return ck_bytes(mox_matmul_scratch(n, cols)); }
 
+/* What the entries tell kernels of the level. */
+static mox_matmul_how level_how(void) { return (mox_matmul_how){.precision = ck.exec.precision, .by_rows = ck.exec.kern->by_rows}; }
+
 /* ---- matmul ---- */
 
 static void check_product(const mox_matmul_args *a, const known *w)
@@ -122,6 +125,20 @@ static void check_independence(const mox_matmul_args *a)
     }
 }
 
+/* The same with what another processor prefers: the bytes of one token, whose rows only come in another order. */
+static void check_preference(const mox_matmul_args *a, const known *w)
+{
+    mox_kern other = *ck.exec.kern;
+    mox_exec e = ck.exec;
+    mox_matmul_args b = *a;
+    other.by_rows = !other.by_rows;
+    e.kern = &other;
+    b.y = ck_f32(a->n * a->y_stride);
+    ck_ok(mox_op_matmul(&e, &b, NULL), NULL);
+    check_product(&b, w);
+    if (a->n == 1) ck_exact(b.y, a->y, a->w.rows * 4, "y, rows in another order");
+}
+
 static void matmul_case(kind k, int64_t rows, int64_t cols, int64_t n, int64_t pad, bool with_bias)
 {
     cols = fit(k, cols);
@@ -130,7 +147,7 @@ static void matmul_case(kind k, int64_t rows, int64_t cols, int64_t n, int64_t p
     const known w = known_mat(k, rows, cols);
     float *bias = ck_random(rows, 1);
     mox_matmul_args a = {.w = w.m, .n = n, .x_stride = cols + pad, .y_stride = rows + pad, .scratch = scratch(n, cols),
-                         .precision = ck.exec.precision};
+                         .how = level_how()};
     a.x = padded(n, cols, a.x_stride, 1);
     a.y = ck_f32(n * a.y_stride);
     if (with_bias) a.bias = ck_vec(n % 2 ? MOX_DT_BF16 : MOX_DT_F32, bias, rows);
@@ -138,6 +155,7 @@ static void matmul_case(kind k, int64_t rows, int64_t cols, int64_t n, int64_t p
     ck_ok(mox_op_matmul(&ck.exec, &a, &err), &err);
     check_product(&a, &w);
     if (n > 0 && rows <= 9) check_independence(&a);
+    if (n > 0 && n <= 9) check_preference(&a, &w);
 }
 
 /* All weight but one meets a zero: a wrong column or group cannot hide in a sum. */
@@ -267,6 +285,34 @@ static void matmul_exact(void)
     ck.exec.precision = precision;
 }
 
+/* A list gives the bytes of its products one by one: alike, so that they share what is prepared, or one of them not. */
+static void matmul_list_case(kind kd, bool alike, int64_t n, int n_products)
+{
+    static const int64_t rows[MOX_MATMUL_LIST] = {40, 7, 33, 1};
+    const int64_t cols = 256;
+    ck_label("a list of %d from %s, %lld tokens%s", n_products, ck_layout_name(kd.layout), (long long)n, alike ? "" : ", not alike");
+    mox_matmul_args together[MOX_MATMUL_LIST];
+    const float *x = ck_random(n * cols, 1);
+    void *shared = scratch(n, cols);
+    for (int i = 0; i < n_products; i++) {
+        const kind own = alike || i != 1 ? kd : (kind){CK_BF16, 1};
+        together[i] = (mox_matmul_args){.w = ck_mat(own.layout, own.group, rows[i], cols), .x = x, .y = ck_f32(n * rows[i]), .n = n,
+                                        .x_stride = cols, .y_stride = rows[i], .scratch = shared};
+    }
+    mox_err err;
+    ck_ok(mox_op_matmul_list(&ck.exec, together, n_products, &err), &err);
+    for (int i = 0; i < n_products; i++) {
+        mox_matmul_args alone = together[i];
+        alone.y = ck_f32(n * rows[i]);
+        alone.scratch = scratch(n, cols);
+        ck_ok(mox_op_matmul(&ck.exec, &alone, &err), &err);
+        ck_exact(together[i].y, alone.y, n * rows[i] * 4, "y of a list");
+    }
+    ck_refused(mox_op_matmul_list(&ck.exec, together, MOX_MATMUL_LIST + 1, NULL), MOX_E_ARG);
+    together[n_products - 1].y_stride = 0;
+    ck_refused(mox_op_matmul_list(&ck.exec, together, n_products, NULL), MOX_E_ARG);
+}
+
 static void matmul_tests(void)
 {
     static const int64_t outs[] = {1, 7, 8, 9}, ins[] = {64, 128, 4096, 4160, 7168}, ns[] = {1, 2, 5, 33};
@@ -275,11 +321,17 @@ static void matmul_tests(void)
             for (int j = 0; j < 2; j++)
                 matmul_case(kinds[k], outs[(i + k + 2 * j) % 4], ins[i], ns[(i / 2 + k + j) % 4], j ? 3 : 0, j);
         matmul_case(kinds[k], 1000, 128, 1 + k % 3, 0, false);
+        matmul_case(kinds[k], 6, 320, 1, 0, false); /* one token: every order of rows, whole chunks or not */
+        matmul_case(kinds[k], 7, 2304, 1, 0, false);
+        matmul_case(kinds[k], 19, 192, 6 + k % 4, 0, false); /* as dot products or as tiles */
         matmul_case(kinds[k], 9, 100, 0, 1, true);
         matmul_case(kinds[k], 0, 100, 3, 1, false);
         matmul_spike(kinds[k]);
         matmul_views(kinds[k]);
+        matmul_list_case(kinds[k], true, 1 + 4 * (k % 3), 3);
+        matmul_list_case(kinds[k], k % 2 == 0, 2, 4);
     }
+    matmul_list_case(kinds[0], true, 20, 1);
     static const int64_t ragged[] = {0, 1, 2, 3, 15, 17, 31, 33, 63, 65, 255, 257, 300};
     for (int i = 0; i < 13; i++)
         for (int k = 0; k < N_KINDS; k++)
@@ -376,9 +428,12 @@ typedef struct experts {
     int32_t *x_row, *y_row;
 } experts;
 
+/* What a case has lists of, and whether each of its groups has 5 to 8 pairs. */
+enum { WITH_X = 1, WITH_Y = 2, SEVERAL = 4 };
+
 /* first: the kind of expert 0; the others are of the same kind (alike), or take those
  * that follow. */
-static experts random_experts(int64_t n, int first, bool alike, int64_t rows, int64_t cols, int64_t n_tokens, int64_t k, bool two)
+static experts random_experts(int64_t n, int first, bool alike, int64_t rows, int64_t cols, int64_t n_tokens, int64_t k, bool several, bool two)
 {
     experts x = {.n = n, .rows = rows, .cols = cols, .n_pairs = 0, .n_x = n_tokens};
     for (int64_t g = 0; g < n; g++) {
@@ -387,7 +442,7 @@ static experts random_experts(int64_t n, int first, bool alike, int64_t rows, in
         x.gates[g] = x.gate[g].m;
         if (two) x.up[g] = known_mat(alike ? kd : kinds[(first + 5 * g + 1) % N_KINDS], rows, cols);
         x.ups[g] = x.up[g].m;
-        const int64_t share = g % 5 == 2 ? 0 : (int64_t)ck_rand(2u * (uint64_t)(n_tokens * k / n + 1) + 1);
+        const int64_t share = several ? 5 + g % 4 : g % 5 == 2 ? 0 : (int64_t)ck_rand(2u * (uint64_t)(n_tokens * k / n + 1) + 1);
         x.offsets[g] = x.n_pairs;
         x.n_pairs += share;
     }
@@ -406,10 +461,10 @@ static void grouped_case(int64_t n, int first, bool alike, int64_t rows, int64_t
     ck_label("%lld groups from %s, [%lld, %lld], %lld tokens, lists %d", (long long)n,
              ck_layout_name(kinds[first % N_KINDS].layout), (long long)rows, (long long)cols, (long long)n_tokens,
              lists);
-    experts e = random_experts(n, first, alike, rows, cols, n_tokens, 3, false);
-    const bool with_x = lists & 1, with_y = lists & 2;
+    experts e = random_experts(n, first, alike, rows, cols, n_tokens, 3, lists & SEVERAL, false);
+    const bool with_x = lists & WITH_X, with_y = lists & WITH_Y;
     mox_matmul_grouped_args a = {.n_groups = n, .w = e.gates, .offsets = e.offsets, .x_stride = cols + 3,
-                                 .scratch = scratch(e.n_pairs, cols), .precision = ck.exec.precision,
+                                 .scratch = scratch(e.n_pairs, cols), .how = level_how(),
                                  .y_stride = rows + 2, .n_x_rows = with_x ? e.n_x : e.n_pairs, .n_y_rows = e.n_pairs};
     a.x_row = with_x ? e.x_row : NULL;
     a.y_row = with_y ? e.y_row : NULL;
@@ -481,6 +536,7 @@ static void grouped_refusals(void)
 
 static void matmul_grouped_tests(void)
 {
+    for (int k = 0; k < N_KINDS; k++) grouped_case(4, k, true, 19, 256, 9, SEVERAL | WITH_X | (k % 2 ? WITH_Y : 0));
     for (int k = 0; k < N_KINDS; k += 3) {
         grouped_case(1, k, false, 9, 384, 5, k % 4);
         grouped_case(4, k, false, 17, 128, 7, (k + 1) % 4);
@@ -522,10 +578,10 @@ static void gate_up_case(int64_t n, int first, bool alike, int64_t rows, int64_t
     ck_label("%lld groups from %s, [%lld, %lld], %lld tokens, lists %d", (long long)n,
              ck_layout_name(kinds[first % N_KINDS].layout), (long long)rows, (long long)cols, (long long)n_tokens,
              lists);
-    experts e = random_experts(n, first, alike, rows, cols, n_tokens, 3, true);
-    const bool with_x = lists & 1, with_y = lists & 2;
+    experts e = random_experts(n, first, alike, rows, cols, n_tokens, 3, lists & SEVERAL, true);
+    const bool with_x = lists & WITH_X, with_y = lists & WITH_Y;
     mox_gate_up_swiglu_args a = {.n_groups = n, .gate = e.gates, .up = e.ups, .offsets = e.offsets,
-                                 .scratch = scratch(e.n_pairs, cols), .precision = ck.exec.precision,
+                                 .scratch = scratch(e.n_pairs, cols), .how = level_how(),
                                  .x_stride = cols + 1, .y_stride = rows + 4,
                                  .n_x_rows = with_x ? e.n_x : e.n_pairs, .n_y_rows = e.n_pairs};
     a.x_row = with_x ? e.x_row : NULL;
@@ -608,10 +664,12 @@ static void gate_up_refusals(void)
 
 static void gate_up_swiglu_tests(void)
 {
+    for (int k = 0; k < N_KINDS; k++) gate_up_case(4, k, true, 19, 256, 9, SEVERAL | WITH_X | (k % 2 ? WITH_Y : 0));
     for (int k = 0; k < N_KINDS; k += 3) {
         gate_up_case(1, k, false, 9, 384, 5, k % 4);
         gate_up_case(4, k, false, 17, 128, 7, (k + 1) % 4);
         gate_up_case(5, k, true, 19, 256, 20, (k + 2) % 4);
+        gate_up_case(12, k, true, 19, 256, 4, 1 + 2 * (k % 2)); /* one or two tokens for each, which read what is prepared once */
     }
     for (int lists = 0; lists < 4; lists++) gate_up_case(20, lists * 5, false, 11, 256, 12, lists);
     gate_up_case(0, 0, true, 8, 128, 3, 3);
@@ -771,8 +829,20 @@ static void at_every_precision(void (*tests)(void))
     }
 }
 static void test_matmul(void) { at_every_precision(matmul_tests); }
-static void test_matmul_grouped(void) { at_every_precision(matmul_grouped_tests); }
-static void test_gate_up_swiglu(void) { at_every_precision(gate_up_swiglu_tests); }
+/* And with what another processor prefers. */
+static void with_each_preference(void (*tests)(void))
+{
+    const mox_kern *own = ck.exec.kern;
+    mox_kern other = *own;
+    at_every_precision(tests);
+    if (ck.at_ref || ck.on_device) return;
+    other.by_rows = !other.by_rows;
+    ck.exec.kern = &other;
+    at_every_precision(tests);
+    ck.exec.kern = own;
+}
+static void test_matmul_grouped(void) { with_each_preference(matmul_grouped_tests); }
+static void test_gate_up_swiglu(void) { with_each_preference(gate_up_swiglu_tests); }
 
 CK_RUN(embed)
 

@@ -84,6 +84,16 @@ static batch batch_on(const test_cache *c, int64_t rotary_dim)
     return b;
 }
 
+static int64_t rows_of(const batch *b) { return b->spans[0].n + b->spans[1].n; }
+
+/* The first row of each alone. */
+static batch only_first(batch b)
+{
+    b.pos[1] = b.pos[FIRST];
+    b.spans[0].n = b.spans[1].n = b.spans[1].row0 = 1;
+    return b;
+}
+
 static test_cache same_cache(const test_cache *from)
 {
     test_cache c = *from;
@@ -108,7 +118,7 @@ static float *appended(const test_cache *c, const batch *b, int64_t heads, int64
 static void same_kept(const test_cache *got, const test_cache *want, const batch *b, int64_t heads, int64_t dim, const char *what)
 {
     const float *g = appended(got, b, heads, dim), *w = appended(want, b, heads, dim);
-    const int64_t n = ROWS * heads * dim;
+    const int64_t n = rows_of(b) * heads * dim;
     if (got->c.type == MOX_DT_F32) close_to(g, w, n, what);
     else ck_close(g, or_widen(w, n), or_widen(w, n), n, 0, or_max_abs(or_widen(w, n), n) / 1024, what);
 }
@@ -149,17 +159,19 @@ static heads_data same_data(const heads_data *from, int64_t dim)
     return d;
 }
 
-static void heads_case(int64_t dim, int64_t rotary_dim, mox_dtype type, mox_rope_pairing pairing)
+static void heads_case(int64_t dim, int64_t rotary_dim, mox_dtype type, mox_rope_pairing pairing, bool alone)
 {
-    ck_label("heads of %lld, %lld turn, cache type %d, pairing %d", (long long)dim, (long long)rotary_dim, (int)type, (int)pairing);
+    ck_label("heads of %lld, %lld turn, cache type %d, pairing %d, rows alone %d", (long long)dim, (long long)rotary_dim, (int)type, (int)pairing,
+             (int)alone);
     const cache_shape shape = {.type = type, .page_len = 4, .head_major = true};
     heads_data data = {.q = ck_random(ROWS * HEADS * dim, 1.0f), .k = ck_random(ROWS * KV * dim, 1.0f), .v = ck_random(ROWS * KV * dim, 1.0f),
                        .kc = make_cache(shape, 2 * LEN, KV, dim)};
     data.vc = make_cache(shape, 2 * LEN, KV, dim);
     data.vc.pages = data.kc.pages;
-    const batch both = batch_on(&data.kc, rotary_dim);
-    const mox_rms_norm_args norm = {.n = ROWS, .dim = dim, .x_head_stride = dim, .out_head_stride = dim, .offset = 1.0f, .eps = 1e-2f};
-    const mox_rope_args rope = {.n = ROWS, .head_stride = dim, .rotary_dim = rotary_dim, .inv_freq = both.freq, .mscale = 1.1f,
+    const batch both = alone ? only_first(batch_on(&data.kc, rotary_dim)) : batch_on(&data.kc, rotary_dim);
+    const int64_t rows = rows_of(&both);
+    const mox_rms_norm_args norm = {.n = rows, .dim = dim, .x_head_stride = dim, .out_head_stride = dim, .offset = 1.0f, .eps = 1e-2f};
+    const mox_rope_args rope = {.n = rows, .head_stride = dim, .rotary_dim = rotary_dim, .inv_freq = both.freq, .mscale = 1.1f,
                                 .pairing = pairing, .pos = both.pos, .pos_stride = 1};
     const mox_kv_append_args append = {.spans = both.spans, .n_spans = 2, .heads = KV, .dim = dim, .stride = KV * dim, .head_stride = dim};
     mox_gqa_heads_args common = {.q_norm = norm, .k_norm = norm, .q_rope = rope, .k_rope = rope, .k_append = append, .v_append = append};
@@ -175,17 +187,18 @@ static void heads_case(int64_t dim, int64_t rotary_dim, mox_dtype type, mox_rope
     ck_ok(mox_op_kv_append(&ck.ref, &b.k_append, &err), &err);
     ck_ok(mox_op_kv_append(&ck.ref, &b.v_append, &err), &err);
     ck_device_gqa_heads(&a);
-    close_to(data.q, ref.q, ROWS * HEADS * dim, "queries");
+    close_to(data.q, ref.q, rows * HEADS * dim, "queries");
     same_kept(&data.kc, &ref.kc, &both, KV, dim, "keys");
     same_kept(&data.vc, &ref.vc, &both, KV, dim, "values");
 }
 
 static void test_gqa_heads(void)
 {
-    heads_case(64, 64, MOX_DT_F32, MOX_ROPE_HALF);
-    heads_case(128, 32, MOX_DT_F32, MOX_ROPE_HALF);
-    heads_case(64, 64, MOX_DT_F16, MOX_ROPE_HALF);
-    heads_case(64, 64, MOX_DT_F32, MOX_ROPE_INTERLEAVED); /* which the fused kernel does not do */
+    heads_case(64, 64, MOX_DT_F32, MOX_ROPE_HALF, false);
+    heads_case(128, 32, MOX_DT_F32, MOX_ROPE_HALF, false);
+    heads_case(64, 64, MOX_DT_F16, MOX_ROPE_HALF, false);
+    heads_case(64, 64, MOX_DT_F32, MOX_ROPE_HALF, true);
+    heads_case(64, 64, MOX_DT_F32, MOX_ROPE_INTERLEAVED, false); /* which the fused kernel does not do */
 }
 
 /* ---- mla_heads ---- */

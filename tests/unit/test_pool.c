@@ -30,12 +30,14 @@ static void count(const void *args, int64_t begin, int64_t end)
 
 static void run_once(mox_pool *pool, int64_t n, int64_t grain)
 {
-    unsigned char times[ITEMS] = {0};
-    mox_pool_run(pool, count, &(tally){.times = times, .n = n}, n, grain);
-    for (int64_t i = 0; i < ITEMS; i++)
-        if (times[i] != (i < n))
-            fail_msg("item %lld of %lld done %d times, grain %lld", (long long)i, (long long)n, times[i],
-                     (long long)grain);
+    static void (*const runs[])(mox_pool *, mox_pool_job *, const void *, int64_t, int64_t) = {mox_pool_run, mox_pool_run_even};
+    for (size_t even = 0; even < 2; even++) {
+        unsigned char times[ITEMS] = {0};
+        runs[even](pool, count, &(tally){.times = times, .n = n}, n, grain);
+        for (int64_t i = 0; i < ITEMS; i++)
+            if (times[i] != (i < n))
+                fail_msg("item %lld of %lld done %d times, grain %lld, even %zu", (long long)i, (long long)n, times[i], (long long)grain, even);
+    }
 }
 
 static mox_pool *new_pool(int n_threads)
@@ -44,6 +46,36 @@ static mox_pool *new_pool(int n_threads)
     mox_err err;
     if (mox_pool_create(&pool, &(mox_pool_opts){.n_threads = n_threads}, &err) != MOX_OK) fail_msg("%s", err.msg);
     return pool;
+}
+
+/* Where blocks begin is marked in times. */
+static void mark(const void *args, int64_t begin, int64_t end)
+{
+    (void)end;
+    ((const tally *)args)->times[begin] = 1;
+}
+
+static int64_t block_at(const unsigned char *times, int64_t begin)
+{
+    int64_t end = begin + 1;
+    while (end < ITEMS && !times[end]) end++;
+    return end - begin;
+}
+
+/* Items that do not take as long as each other are claimed grain by grain; of even ones the first block is as long as is said. */
+static void blocks_are_of_the_grain(void **state)
+{
+    (void)state;
+    mox_pool *pool = new_pool(2);
+    unsigned char plain[ITEMS] = {0}, even[ITEMS] = {0};
+    if (mox_pool_size(pool) == 2) {
+        mox_pool_run(pool, mark, &(tally){.times = plain, .n = ITEMS}, ITEMS, 8);
+        mox_pool_run_even(pool, mark, &(tally){.times = even, .n = ITEMS}, ITEMS, 8);
+        for (int64_t i = 0; i < ITEMS; i += 8) assert_int_equal(block_at(plain, i), 8);
+        assert_int_equal(block_at(even, 0), mox_pool_first(pool, ITEMS) / 8 * 8);
+        assert_true(block_at(even, 0) > 8);
+    }
+    mox_pool_destroy(&pool);
 }
 
 static void every_item_once(void **state)
@@ -67,6 +99,21 @@ static void runs_follow_each_other(void **state)
     mox_pool *pool = new_pool(4);
     for (int i = 0; i < ROUNDS; i++) run_once(pool, i % ITEMS, 1 + i % 5);
     mox_pool_destroy(&pool);
+}
+
+/* What is expected, whether it is there or not, changes nothing. */
+static void expecting_changes_nothing(void **state)
+{
+    (void)state;
+    static const char memory[1 << 16];
+    mox_pool *pool = new_pool(3);
+    for (int i = 0; i < ROUNDS; i++) {
+        mox_pool_expect(pool, &(mox_pool_ahead){.at = {memory, memory + i, (const void *)(intptr_t)i}, .step = {64 + i, 0, 100},
+                                                .n_steps = i % 7 * 100});
+        run_once(pool, ITEMS, 1 + i % 5);
+    }
+    mox_pool_destroy(&pool);
+    mox_pool_expect(NULL, &(mox_pool_ahead){.at = {memory}, .step = {64}, .n_steps = 10});
 }
 
 static void no_pool_is_one_thread(void **state)
@@ -183,7 +230,8 @@ static void pinned_threads_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_once), cmocka_unit_test(runs_follow_each_other),
+        cmocka_unit_test(every_item_once), cmocka_unit_test(blocks_are_of_the_grain), cmocka_unit_test(runs_follow_each_other),
+        cmocka_unit_test(expecting_changes_nothing),
         cmocka_unit_test(no_pool_is_one_thread), cmocka_unit_test(pools_come_and_go),
         cmocka_unit_test(pools_do_not_meet), cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(pinned_threads_stay),

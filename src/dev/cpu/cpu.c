@@ -3,6 +3,7 @@
 #include "dev/cpu/cpu.h"
 
 #include "base/alloc.h"
+#include "base/size.h"
 
 #include <string.h>
 
@@ -14,6 +15,31 @@
 MOX_DEV_CATALOGUE(CPU_OP)
 MOX_DEV_OPTIONAL(CPU_OP)
 #undef CPU_OP
+
+static mox_status cpu_project(mox_dev *d, const mox_project_args *a, mox_err *err)
+{
+    return mox_op_matmul_list(&((mox_dev_cpu *)d)->exec, a->product, a->n, err);
+}
+
+/* Rows behind those that the caller will begin with: what is fetched is in the caches of the other threads. */
+void mox_dev_cpu_expect(mox_dev *d, const mox_mat *all, int64_t n_all)
+{
+    enum { CACHED = 3 << 17 }; /* bytes: less than half of a second cache of a MiB */
+    const mox_exec *e = &((mox_dev_cpu *)d)->exec;
+    const int64_t begin = mox_pool_first(e->pool, n_all * all->rows);
+    const mox_mat *w = &all[begin / mox_max_i64(all->rows, 1)];
+    const bool affine = w->layout.kind == MOX_MAT_AFFINE;
+    const int64_t row = mox_mat_row_bytes(&w->layout, w->cols), scales = affine ? mox_mat_scale_row_bytes(&w->layout, w->cols) : 0;
+    const int64_t first = begin % mox_max_i64(w->rows, 1), n = mox_min_i64(w->rows - first, CACHED / mox_max_i64(row + 2 * scales, 1));
+    mox_pool_ahead ahead = {.at = {w->w + first * row}, .step = {row, scales, scales}, .n_steps = n};
+    if (affine) {
+        ahead.at[1] = w->scales + first * scales;
+        ahead.at[2] = w->biases + first * scales;
+    }
+    mox_pool_expect(e->pool, &ahead);
+}
+
+static void cpu_expect(mox_dev *d, const mox_mat *w) { mox_dev_cpu_expect(d, w, 1); }
 
 /* ---- memory: that of the process ---- */
 
@@ -77,6 +103,7 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
     c->dev.name = "cpu";
     c->dev.level = mox_isa_name(level);
     c->dev.n_threads = mox_pool_size(c->exec.pool);
+    c->dev.expect = cpu_expect;
     c->dev.close = cpu_close;
     c->dev.memory = (mox_dev_memory){.alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .copy = cpu_copy, .zero = cpu_zero,
                                      .download = cpu_download, .sync = cpu_sync};
@@ -84,6 +111,7 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
     MOX_DEV_CATALOGUE(CPU_SLOT)
     MOX_DEV_OPTIONAL(CPU_SLOT)
 #undef CPU_SLOT
+    c->dev.ops.project = cpu_project;
     c->dev.ops.moe_acquire = mox_dev_cpu_moe_acquire;
     c->dev.ops.moe_ffn = mox_dev_cpu_moe_ffn;
     mox_dev_complete(&c->dev);

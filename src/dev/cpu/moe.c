@@ -28,9 +28,11 @@ static void gather_pairs(const mox_moe_ffn_args *a, int64_t n_batch)
     a->batch_offsets[n_batch] = n;
 }
 
-static mox_status compute_batch(const mox_exec *e, const mox_moe_ffn_args *a, int64_t n_batch, mox_err *err)
+static mox_status compute_batch(mox_dev *d, const mox_moe_ffn_args *a, int64_t n_batch, mox_err *err)
 {
+    const mox_exec *e = &((mox_dev_cpu *)d)->exec;
     gather_pairs(a, n_batch);
+    mox_dev_cpu_expect(d, a->gate, n_batch);
     const int64_t n_pairs = a->batch_offsets[n_batch];
     MOX_TRY(mox_op_gate_up_swiglu(e,
                                   &(mox_gate_up_swiglu_args){.n_groups = n_batch, .gate = a->gate, .up = a->up,
@@ -39,6 +41,7 @@ static mox_status compute_batch(const mox_exec *e, const mox_moe_ffn_args *a, in
                                                              .y_stride = a->width, .n_x_rows = a->n, .n_y_rows = n_pairs,
                                                              .scratch = a->acts},
                                   err));
+    mox_dev_cpu_expect(d, a->down, n_batch);
     return mox_op_matmul_grouped(e,
                                  &(mox_matmul_grouped_args){.n_groups = n_batch, .w = a->down,
                                                             .offsets = a->batch_offsets, .y_row = a->batch_pairs,
@@ -63,7 +66,6 @@ mox_status mox_dev_cpu_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_er
 
 mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err)
 {
-    const mox_exec *e = &((mox_dev_cpu *)d)->exec;
     mox_status status = MOX_OK;
     if (a->guess) a->source->ahead(a->source, a->layer + 1, a->guess, a->n * a->guess_k);
     for (;;) {
@@ -74,7 +76,7 @@ mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *e
         int64_t n_batch = 0;
         status = a->source->next(a->source, a->batch, a->n_experts, &n_batch, a->cancel, err);
         if (status != MOX_OK || n_batch == 0) break;
-        status = compute_batch(e, a, n_batch, err);
+        status = compute_batch(d, a, n_batch, err);
         if (status != MOX_OK) break;
     }
     a->source->release(a->source);

@@ -23,27 +23,31 @@
 
 enum {
     CHUNK = 2 * VBYTES,
-    FEW_MAX = 6 /* tokens that dot products take at most, tiles beyond: they are not worth filling for fewer */
+    FEW_F32 = 6, /* tokens that dot products take when activations are f32, */
+    FEW_MAX = 8  /* and at most: tiles are not worth filling for fewer */
 };
 
 typedef struct act_plan {
-    bool integer, nibble, affine;
+    bool integer, nibble, affine, by_rows;
     int unit, unit_shift; /* columns with one scale: 2^shift */
     int share;  /* units per group of the weights: 1 or 2 */
     int planes; /* integer: 1 or 2 */
+    int few;    /* tokens that dot products take, and not tiles */
     int64_t cols, cols_padded, units, units_padded, token_bytes;
 } act_plan;
 
-static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, mox_precision precision)
+static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, const mox_matmul_how *how)
 {
     act_plan p = {.cols = cols};
     const bool affine = p.affine = l->kind == MOX_MAT_AFFINE;
-    p.integer = affine && precision != MOX_PRECISION_EXACT;
+    p.integer = affine && how->precision != MOX_PRECISION_EXACT;
     p.nibble = affine && l->bits == 4;
     p.unit = affine && l->group == 32 ? 32 : 64;
     p.unit_shift = p.unit == 32 ? 5 : 6;
     p.share = affine && l->group == 128 ? 2 : 1;
-    p.planes = precision == MOX_PRECISION_FAST ? 1 : 2;
+    p.planes = how->precision == MOX_PRECISION_FAST ? 1 : 2;
+    p.by_rows = how->by_rows;
+    p.few = how->deterministic ? 0 : !p.integer ? FEW_F32 : p.nibble && p.by_rows ? FEW_MAX : FEW_WHOLE;
     p.cols_padded = (cols + CHUNK - 1) / CHUNK * CHUNK;
     p.units = (cols + p.unit - 1) >> p.unit_shift;
     p.units_padded = (p.units + LANES - 1) / LANES * LANES;
@@ -62,10 +66,7 @@ static inline bool same_plan(const act_plan *a, const act_plan *b)
 /* ---- where things are ---- */
 
 /* Whether n tokens are multiplied as dot products, and not as tiles. */
-static inline bool are_few(const act_plan *p, int64_t n, bool deterministic)
-{
-    return n <= (p->integer ? FEW_WHOLE : FEW_MAX) && !deterministic;
-}
+static inline bool are_few(const act_plan *p, int64_t n) { return n <= p->few; }
 
 typedef struct block {
     int64_t first, n; /* tokens of the group */

@@ -9,7 +9,7 @@
  *   ROWS_OF_TWO   short rows of 4-bit weights that two tokens meet at a time, 1, 2 or 4
  *   ROWS_OF_MORE  rows of 4-bit weights that several tokens meet at a time otherwise, 1 or 2
  *   FEW_WHOLE     tokens that dot products take when activations are whole numbers: for more, tiles are
- *                 worth filling; at most FEW_MAX (acts.h)
+ *                 worth filling; FEW_MAX (acts.h) at most, and with mox_kern.by_rows and 4 bits
  *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
  *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
  *   DOT_ADDS      vi_dot adds to its sum in the same instruction, so that rows had better take turns (rows.h)

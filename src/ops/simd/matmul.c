@@ -22,8 +22,11 @@ typedef struct product {
     const mox_mat *m;
     act_plan p;
     const uint8_t *acts;
+    const int32_t *token; /* few: which of the prepared activations are a token's, or NULL: token after token */
     int64_t n;
-    bool few; /* are_few: which arrangement acts is in */
+    bool few;      /* are_few: which arrangement acts is in */
+    bool fetched;  /* the first tile of the range was asked for already */
+    rows_at after; /* what is read after the range */
 } product;
 
 /* ---- few tokens ---- */
@@ -33,7 +36,7 @@ typedef struct product {
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
 /* 4-bit codes: the sums of four rows are added up together.  One token takes four short
- * or two long rows at a time (rows.h), more tokens as many as their sums stay in registers
+ * or two long rows at a time, or one of either (rows.h), more tokens as many as their sums stay in registers
  * for; each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
     static void name(const rows_in *all, int64_t begin, int64_t end, float *out)              \
@@ -48,6 +51,7 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
             const int64_t n = end - row < 4 ? end - row : 4;                                  \
             vf acc[4][PASS];                                                                  \
             for (int64_t r = 0; r < n;) {                                                     \
+                own.ahead = ahead_of(RB, in, row + r, end);                                   \
                 if (r + RB <= n) {                                                            \
                     LANES_OF(RB, NT, in, row + r, acc + r);                                   \
                     r += RB;                                                                  \
@@ -69,6 +73,7 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
 #define F32(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, false, in, row, acc)
 #define F32_PLAIN(RB, NT, in, row, acc) lanes_nibbles_f32(RB, NT, true, in, row, acc)
 #define DEFINE_ALL_TOKENS(kind, LANES_OF)                        \
+    DEFINE_DOT_NIBBLES(kind##_alone_1, 1, 1, LANES_OF)           \
     DEFINE_DOT_NIBBLES(kind##_short_1, 4, 1, LANES_OF)           \
     DEFINE_DOT_NIBBLES(kind##_short_2, ROWS_OF_TWO, 2, LANES_OF) \
     DEFINE_DOT_NIBBLES(kind##_1, 2, 1, LANES_OF)                 \
@@ -111,6 +116,9 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     static dot_rows *const nibbles[3][2][2][PASS] = {{NIBBLES(nibbles_f32), NIBBLES(nibbles_f32_plain)},
                                                      {NIBBLES(nibbles_i8), NIBBLES(nibbles_i8_plain)},
                                                      {NIBBLES(nibbles_i16), NIBBLES(nibbles_i16_plain)}};
+    static dot_rows *const alone[3][2] = {{nibbles_f32_alone_1, nibbles_f32_plain_alone_1},
+                                          {nibbles_i8_alone_1, nibbles_i8_plain_alone_1},
+                                          {nibbles_i16_alone_1, nibbles_i16_plain_alone_1}};
     static dot_rows *const codes[3][PASS] = {{EACH_TOKENS(codes_f32)}, {EACH_TOKENS(codes_i8)}, {EACH_TOKENS(codes_i16)}};
     static dot_rows *const others[PASS] = {EACH_TOKENS(decoded)};
 #undef NIBBLES
@@ -118,25 +126,32 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     const int planes = p->integer ? p->planes : 0;
     if (!p->affine) return others[n - 1];
     if (!p->nibble) return codes[planes][n - 1];
+    if (p->by_rows && n == 1) return alone[planes][plain];
     return nibbles[planes][plain][short_rows][n - 1];
 }
 
 /* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <=
- * FEW_MAX: a few rows at a time, four tokens at a time. */
-static void few_tokens(const product *x, int64_t begin, int64_t end, float *out)
+ * FEW_MAX: a few rows at a time, up to four tokens at a time.  then: what is read next. */
+static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_at *then, float *out)
 {
+    enum { AHEAD = 256 }; /* bytes of scales that are asked for early; the processor finds the others itself */
     const mox_mat_layout *l = &x->m->layout;
     rows_in in = {.m = x->m, .p = &x->p, .row_bytes = mox_mat_row_bytes(l, x->m->cols),
                   .scale_bytes = mox_mat_scale_row_bytes(l, x->m->cols), .n_chunks = x->p.cols_padded / CHUNK,
                   .n_whole = x->p.cols / CHUNK};
     const bool plain = l->group == 64 && l->scale_type == MOX_DT_BF16 && x->p.cols % CHUNK == 0;
     const int64_t step = x->n <= PASS ? ROW_CHUNK : PASS_ROWS;
+    for (int64_t i = 0; then->scales && i < AHEAD; i += 64) {
+        prefetch_second(then->scales + i);
+        prefetch_second(then->biases + i);
+    }
     for (int64_t r0 = begin; r0 < end; r0 += step) {
         const int64_t r1 = r0 + step < end ? r0 + step : end;
-        for (int64_t t = 0; t < x->n; t += PASS) {
-            in.acts = x->acts + t * x->p.token_bytes;
-            choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, x->n - t < PASS ? x->n - t : PASS)(
-                &in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
+        in.then = r1 < end ? x->m->w + r1 * in.row_bytes : then->w;
+        for (int64_t t = 0, n; t < x->n; t += n) {
+            n = mox_ceil_div(x->n - t, mox_ceil_div(x->n - t, PASS)); /* passes of even size */
+            for (int64_t i = 0; i < n; i++) in.token[i] = x->acts + (x->token ? x->token[t + i] : t + i) * x->p.token_bytes;
+            choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, n)(&in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
         }
     }
 }
@@ -222,20 +237,25 @@ static next_tile tile_at(const product *x, int64_t row)
                        .unit_bytes = LANES * row_bytes / x->p.units, .unit_scales = LANES * scale_bytes / x->p.units};
 }
 
-/* Asks for the first tile of a range all at once: no tile before it has. */
+/* Asks for the first tile of a range all at once, unless a tile before it has. */
 static void fetch_first(const product *x, int64_t row)
 {
-    if (!x->p.integer) return;
+    if (!x->p.integer || x->fetched) return;
     const next_tile first = tile_at(x, row);
     for (int64_t u = 0; u < x->p.units; u++) fetch_unit(&first, u);
 }
 
-static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
+static void tile_codes(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, const tile_out *to)
 {
     code_tile tile;
     filling f;
     const act_plan *p = &x->p;
-    const next_tile next = tile_at(x, row + LANES);
+    next_tile next = tile_at(x, row + LANES);
+    if (last) { /* of the range */
+        next.w = x->after.w;
+        next.scales = x->after.scales;
+        next.biases = x->after.biases;
+    }
     for (int64_t col = 0; col < p->cols; col += PANEL) {
         const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = n / p->unit;
         const bool whole = p->nibble && n_rows == LANES && n % CHUNK == 0;
@@ -248,7 +268,7 @@ static void tile_codes(const product *x, int64_t row, int64_t n_rows, int64_t b0
             const block b = block_at(x->n, i);
             float *places[BLOCK_MAX];
             find_places(to, b, places);
-            multiply_block(x, &tile, whole && i == b0 ? &f : NULL, b, u0, n_units, i == 0 ? &next : NULL, col > 0, places);
+            multiply_block(x, &tile, whole && i == b0 ? &f : NULL, b, u0, n_units, i == 0 && next.scales ? &next : NULL, col > 0, places);
         }
     }
 }
@@ -272,10 +292,10 @@ static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, 
     }
 }
 
-/* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows). */
-static void many_tokens(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
+/* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows), the last of their range or not. */
+static void many_tokens(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, const tile_out *to)
 {
-    if (x->p.integer) tile_codes(x, row, n_rows, b0, b1, to);
+    if (x->p.integer) tile_codes(x, row, n_rows, last, b0, b1, to);
     else tile_f32(x, row, n_rows, b0, b1, to);
 }
 
@@ -305,7 +325,8 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
         float out[ROW_CHUNK * FEW_MAX];
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
-            few_tokens(x, r0, r1, out);
+            const rows_at then = r1 < end ? find_row(x->m, r1) : x->after;
+            few_tokens(x, r0, r1, &then, out);
             for (int64_t t = 0; t < x->n; t++) write_rows(to, r0, out + t * ROW_CHUNK, r1 - r0, target_row(to, t) + r0);
         }
         return;
@@ -316,14 +337,14 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = mox_min_i64(LANES, end - row);
         if (n_rows == LANES && !has_bias) {
-            many_tokens(x, row, LANES, 0, n_blocks, &(tile_out){.y = to->y + row, .stride = to->stride, .rows = to->rows});
+            many_tokens(x, row, LANES, row + LANES >= end, 0, n_blocks, &(tile_out){.y = to->y + row, .stride = to->stride, .rows = to->rows});
             continue;
         }
         float out[SLAB * LANES];
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
             const int64_t b1 = mox_min_i64(b0 + slab, n_blocks), first = block_at(x->n, b0).first;
             const block last = block_at(x->n, b1 - 1);
-            many_tokens(x, row, n_rows, b0, b1, &(tile_out){.y = out, .stride = LANES, .first = first});
+            many_tokens(x, row, n_rows, row + LANES >= end, b0, b1, &(tile_out){.y = out, .stride = LANES, .first = first});
             for (int64_t t = first; t < last.first + last.n; t++)
                 write_rows(to, row, out + (t - first) * LANES, n_rows, target_row(to, t) + row);
         }
@@ -345,8 +366,9 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
         float g[ROW_CHUNK * FEW_MAX], u[ROW_CHUNK * FEW_MAX];
         for (int64_t r0 = begin; r0 < end; r0 += ROW_CHUNK) {
             const int64_t r1 = r0 + ROW_CHUNK < end ? r0 + ROW_CHUNK : end;
-            few_tokens(gate, r0, r1, g);
-            few_tokens(up, r0, r1, u);
+            const rows_at between = find_row(up->m, r0), then = r1 < end ? find_row(gate->m, r1) : gate->after;
+            few_tokens(gate, r0, r1, &between, g);
+            few_tokens(up, r0, r1, &then, u);
             for (int64_t t = 0; t < gate->n; t++) {
                 swiglu(g + t * ROW_CHUNK, u + t * ROW_CHUNK, (r1 - r0 + LANES - 1) / LANES * LANES);
                 memcpy(target_row(to, t) + r0, g + t * ROW_CHUNK, (size_t)(r1 - r0) * sizeof *g);
@@ -364,8 +386,8 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
             const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(gate->n, b0).first;
             const block last = block_at(gate->n, b1 - 1);
             const int64_t n = last.first + last.n - first;
-            many_tokens(gate, row, n_rows, b0, b1, &(tile_out){.y = g, .stride = LANES, .first = first});
-            many_tokens(up, row, n_rows, b0, b1, &(tile_out){.y = u, .stride = LANES, .first = first});
+            many_tokens(gate, row, n_rows, row + LANES >= end, b0, b1, &(tile_out){.y = g, .stride = LANES, .first = first});
+            many_tokens(up, row, n_rows, row + LANES >= end, b0, b1, &(tile_out){.y = u, .stride = LANES, .first = first});
             swiglu(g, u, n * LANES);
             for (int64_t t = 0; t < n; t++) memcpy(target_row(to, first + t) + row, g + t * LANES, (size_t)n_rows * sizeof *g);
         }
@@ -376,14 +398,14 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
 
 void MOX_AT(mox_matmul_prepare)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
-    const act_plan p = plan_acts(&a->w.layout, a->w.cols, a->precision);
-    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(&p, a->n, a->deterministic), begin, end);
+    const act_plan p = plan_acts(&a->w.layout, a->w.cols, &a->how);
+    prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n, are_few(&p, a->n), begin, end);
 }
 
 void MOX_AT(mox_matmul)(const mox_matmul_args *a, int64_t begin, int64_t end)
 {
-    product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, a->precision), .acts = a->scratch, .n = a->n};
-    x.few = are_few(&x.p, a->n, a->deterministic);
+    product x = {.m = &a->w, .p = plan_acts(&a->w.layout, a->w.cols, &a->how), .acts = a->scratch, .n = a->n};
+    x.few = are_few(&x.p, a->n);
     const target to = {.y = a->y, .stride = a->y_stride, .bias = &a->bias};
     product_rows(&x, &to, begin, end);
 }
@@ -396,43 +418,57 @@ static uint8_t *group_acts(void *scratch, int64_t first, int64_t cols)
 
 /* Prepares pairs [begin, end) for the first matrix of their groups. */
 static void prepare_pairs(const mox_mat *w, int64_t n_groups, const int64_t *offsets, const int32_t *x_row, const float *x,
-                          int64_t x_stride, mox_precision precision, bool deterministic, void *scratch, int64_t begin, int64_t end)
+                          int64_t x_stride, const mox_matmul_how *how, void *scratch, int64_t begin, int64_t end)
 {
     int64_t g = 0;
     for (int64_t pair = begin; pair < end;) {
         while (g + 1 < n_groups && pair >= offsets[g + 1]) g++;
         const int64_t first = offsets[g], n = offsets[g + 1] - first, stop = end < offsets[g + 1] ? end : offsets[g + 1];
-        const act_plan p = plan_acts(&w[g].layout, w[g].cols, precision);
+        const act_plan p = plan_acts(&w[g].layout, w[g].cols, how);
         prepare_tokens(&p, x_row ? x : x + first * x_stride, x_stride, x_row ? x_row + first : NULL,
-                       group_acts(scratch, first, w[g].cols), n, are_few(&p, n, deterministic), pair - first, stop - first);
+                       group_acts(scratch, first, w[g].cols), n, are_few(&p, n), pair - first, stop - first);
         pair = stop;
     }
 }
 
 void MOX_AT(mox_matmul_grouped_prepare)(const mox_matmul_grouped_args *a, int64_t begin, int64_t end)
 {
-    prepare_pairs(a->w, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->deterministic, a->scratch,
-                  begin, end);
+    prepare_pairs(a->w, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, &a->how, a->scratch, begin, end);
+}
+
+/* Whether all groups are few, so that what is prepared of a token serves all its experts.  It then lies at the place
+ * of the token and not of a pair. */
+static bool shares_acts(const mox_gate_up_swiglu_args *a)
+{
+    const act_plan p = plan_acts(&a->gate[0].layout, a->gate[0].cols, &a->how);
+    return a->x_row && a->most_alike > 0 && a->n_x_rows <= a->offsets[a->n_groups] && are_few(&p, a->most_alike);
 }
 
 void MOX_AT(mox_gate_up_swiglu_prepare)(const mox_gate_up_swiglu_args *a, int64_t begin, int64_t end)
 {
-    prepare_pairs(a->gate, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, a->precision, a->deterministic, a->scratch,
-                  begin, end);
+    if (shares_acts(a)) {
+        const act_plan p = plan_acts(&a->gate[0].layout, a->gate[0].cols, &a->how);
+        prepare_tokens(&p, a->x, a->x_stride, NULL, a->scratch, a->n_x_rows, true, begin, mox_min_i64(end, a->n_x_rows));
+        return;
+    }
+    prepare_pairs(a->gate, a->n_groups, a->offsets, a->x_row, a->x, a->x_stride, &a->how, a->scratch, begin, end);
 }
 
 void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin, int64_t end)
 {
     const int64_t rows = a->w[0].rows;
+    bool fetched = false;
     while (begin < end) {
         const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
         const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
-        product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, a->precision),
-                     .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n};
-        x.few = are_few(&x.p, n, a->deterministic);
+        product x = {.m = &a->w[g], .p = plan_acts(&a->w[g].layout, a->w[g].cols, &a->how),
+                     .acts = group_acts(a->scratch, first, a->w[g].cols), .n = n, .fetched = fetched};
+        if (stop < end) x.after = find_row(&a->w[g + 1], 0);
+        x.few = are_few(&x.p, n);
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (x.n > 0) product_rows(&x, &to, begin - g * rows, stop - g * rows);
+        fetched = x.n > 0 && !x.few;
         begin = stop;
     }
 }
@@ -440,19 +476,27 @@ void MOX_AT(mox_matmul_grouped)(const mox_matmul_grouped_args *a, int64_t begin,
 void MOX_AT(mox_gate_up_swiglu)(const mox_gate_up_swiglu_args *a, int64_t begin, int64_t end)
 {
     const int64_t rows = a->gate[0].rows;
+    const bool shared = shares_acts(a);
+    bool fetched = false;
     while (begin < end) {
         const int64_t g = begin / rows, first = a->offsets[g], n = a->offsets[g + 1] - first;
         const int64_t stop = end < (g + 1) * rows ? end : (g + 1) * rows;
-        const uint8_t *acts = group_acts(a->scratch, first, a->gate[g].cols);
-        product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, a->precision), .acts = acts,
-                        .n = n};
-        gate.few = are_few(&gate.p, n, a->deterministic);
-        const product up = {.m = &a->up[g], .p = plan_acts(&a->up[g].layout, a->up[g].cols, a->precision), .acts = acts,
-                            .n = n, .few = gate.few};
+        const uint8_t *acts = shared ? a->scratch : group_acts(a->scratch, first, a->gate[g].cols);
+        const int32_t *token = shared ? a->x_row + first : NULL;
+        product gate = {.m = &a->gate[g], .p = plan_acts(&a->gate[g].layout, a->gate[g].cols, &a->how), .acts = acts,
+                        .token = token, .n = n, .fetched = fetched};
+        gate.few = are_few(&gate.p, n);
+        product up = {.m = &a->up[g], .p = plan_acts(&a->up[g].layout, a->up[g].cols, &a->how), .acts = acts,
+                      .token = token, .n = n, .few = gate.few, .fetched = fetched};
+        if (stop < end) {
+            gate.after = find_row(&a->gate[g + 1], 0);
+            up.after = find_row(&a->up[g + 1], 0);
+        }
         const target to = {.y = a->y_row ? a->y : a->y + first * a->y_stride, .stride = a->y_stride,
                            .rows = a->y_row ? a->y_row + first : NULL};
         if (gate.n > 0 && same_plan(&gate.p, &up.p)) gate_up_rows(&gate, &up, &to, begin - g * rows, stop - g * rows);
         else if (gate.n > 0) mox_gate_up_swiglu_ref(a, begin, stop);
+        fetched = gate.n > 0 && !gate.few;
         begin = stop;
     }
 }

@@ -105,9 +105,10 @@ static void dot_rows(const rows_in *in, int64_t row, int64_t n, float *out)
 /* Outputs [begin, end): rows of w, in the order of the file.  acts: the tokens, prepared. */
 static void few_tokens(const head_product *h, const act_plan *p, const uint8_t *acts, int64_t begin, int64_t end)
 {
-    const rows_in in = {.m = &h->w, .p = p, .acts = acts, .row_bytes = mox_mat_row_bytes(&h->w.layout, h->w.cols),
-                        .scale_bytes = mox_mat_scale_row_bytes(&h->w.layout, h->w.cols), .n_chunks = p->cols_padded / CHUNK,
-                        .n_whole = p->cols / CHUNK};
+    rows_in in = {.m = &h->w, .p = p, .row_bytes = mox_mat_row_bytes(&h->w.layout, h->w.cols),
+                  .scale_bytes = mox_mat_scale_row_bytes(&h->w.layout, h->w.cols), .n_chunks = p->cols_padded / CHUNK,
+                  .n_whole = p->cols / CHUNK};
+    for (int64_t t = 0; t < h->n; t++) in.token[t] = acts + t * p->token_bytes;
     float out[ROW_BLOCK * 4];
     int64_t row = begin;
     if (p->nibble && h->n == 1)
@@ -124,7 +125,7 @@ static void few_tokens(const head_product *h, const act_plan *p, const uint8_t *
 /* Outputs [begin, end) of a product over columns. */
 static void multiply_columns(const head_product *h, int64_t begin, int64_t end)
 {
-    const act_plan p = plan_acts(&h->w.layout, h->w.cols, MOX_PRECISION_EXACT);
+    const act_plan p = plan_acts(&h->w.layout, h->w.cols, &(mox_matmul_how){.precision = MOX_PRECISION_EXACT});
     _Alignas(64) uint8_t acts[ACT_BYTES];
     if (h->many || h->n > PASS || h->n * p.token_bytes > ACT_BYTES) {
         many_tokens(h, begin, end);

@@ -17,30 +17,67 @@ enum {
 /* Memory must be asked early, in its own order, by a prefetch that walks through the rows
  * of a block one after the other.  Four short rows make a block that fits the first cache.
  * Long rows gain nothing from a prefetch into that one, at any distance: it seems that too
- * few lines can be on their way there.  They are taken by twos, into the second cache
- * (bench/results/cpu.md). */
-ALWAYS_INLINE void prefetch_rows(const int RB, const uint8_t *w, int64_t at)
+ * few lines can be on their way there.  They are taken by twos, into the second cache.
+ * That is so on Zen 4; Zen 5 is fastest with one row after the other, short or long, into the second cache
+ * (mox_kern.by_rows, bench/results/cpu.md). */
+ALWAYS_INLINE int64_t fetch_distance(const int RB) { return RB == 4 ? 4 * SHORT_ROW : 8192; }
+ALWAYS_INLINE void prefetch_rows(const int RB, const uint8_t *ahead)
 {
-    if (RB == 4) prefetch_first(w + 4 * SHORT_ROW + at);
-    else prefetch_second(w + 8192 + at);
+    if (RB == 4) prefetch_first(ahead);
+    else prefetch_second(ahead);
+}
+
+/* Where rows of a matrix begin; w NULL: nowhere; scales and biases NULL: they are not affine. */
+typedef struct rows_at {
+    const uint8_t *w, *scales, *biases;
+} rows_at;
+
+static inline rows_at find_row(const mox_mat *m, int64_t row)
+{
+    const int64_t scales = row * mox_mat_scale_row_bytes(&m->layout, m->cols);
+    const bool affine = m->layout.kind == MOX_MAT_AFFINE;
+    return (rows_at){.w = m->w + row * mox_mat_row_bytes(&m->layout, m->cols), .scales = affine ? m->scales + scales : NULL,
+                     .biases = affine ? m->biases + scales : NULL};
 }
 
 /* What the kernels read of one matrix. */
 typedef struct rows_in {
     const mox_mat *m;
     const act_plan *p;
-    const uint8_t *acts;   /* of the group */
+    const uint8_t *token[PASS]; /* prepared activations */
     int64_t row_bytes, scale_bytes;
     int64_t n_chunks, n_whole; /* chunks of a row; those without padding */
+    const uint8_t *then;   /* what is read after the run of rows, or NULL */
+    const uint8_t *ahead;  /* what to fetch while the present rows are read */
 } rows_in;
+
+/* What lies fetch_distance behind `row` of the run that ends with `end`, and where the run is over, what is read
+ * then: nobody may want the rows behind it, and the next run would wait for its first ones. */
+ALWAYS_INLINE const uint8_t *ahead_of(const int RB, const rows_in *in, int64_t row, int64_t end)
+{
+    const int64_t beyond = fetch_distance(RB) - (end - row) * in->row_bytes;
+    const uint8_t *w = in->m->w + row * in->row_bytes;
+    if (beyond < 0) return w + fetch_distance(RB);
+    return in->then ? in->then + beyond : w;
+}
 
 ALWAYS_INLINE const int8_t *plane_of(const rows_in *in, int64_t t, int k)
 {
-    return (const int8_t *)in->acts + t * in->p->token_bytes + k * in->p->cols_padded;
+    return (const int8_t *)in->token[t] + k * in->p->cols_padded;
 }
 ALWAYS_INLINE const float *scales_of(const rows_in *in, int64_t t)
 {
-    return (const float *)(const void *)(in->acts + t * in->p->token_bytes + in->p->planes * in->p->cols_padded);
+    return (const float *)(const void *)(in->token[t] + in->p->planes * in->p->cols_padded);
+}
+
+/* Asks for scales and biases of some rows ahead.  Processors find these streams themselves where a row has whole lines of
+ * them; where it has less, as with 768 columns, some do not (bench/results/cpu.md). */
+ALWAYS_INLINE void fetch_scales(const rows_in *in, int64_t row, int64_t group)
+{
+    enum { DISTANCE = 512 };
+    const int64_t size = in->m->layout.scale_type == MOX_DT_F32 ? 4 : 2, at = row * in->scale_bytes + size * group + DISTANCE;
+    prefetch_first(in->m->scales + at);
+    prefetch_first(in->m->biases + at);
 }
 
 /* The codes of a chunk, or what is left of the row, zeros behind it. */
@@ -91,6 +128,7 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
         const int64_t u0 = (c0 * CHUNK) >> unit_shift;
 #pragma GCC unroll 4
         for (int r = 0; r < RB; r++) {
+            fetch_scales(in, row + r, u0 / share);
             const vf s = load_units(in->m->scales + (row + r) * in->scale_bytes, type, share, u0, p->units);
             const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, share, u0, p->units);
 #pragma GCC unroll 4
@@ -109,7 +147,7 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
             for (int r = 0; r < RB; r++) {
                 const vi v = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                                               : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
-                prefetch_rows(RB, w, (c * RB + r) * VBYTES);
+                prefetch_rows(RB, in->ahead + (c * RB + r) * VBYTES);
                 low[r] = vi_and(v, vi_set8(15));
                 /* With more tokens the units that multiply, which also shift by matrices, have enough to do. */
                 high[r] = DOT_ADDS && NT > 1 ? vi_and(vi_shr4(v), vi_set8(15)) : vi_high_nibbles(v);
@@ -117,7 +155,11 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
 #pragma GCC unroll 4
             for (int t = 0; t < NT; t++) {
                 const int8_t *x = plane_of(in, t, 0) + c * CHUNK, *x1 = plane_of(in, t, PLANES - 1) + c * CHUNK;
-                const vi even = vi_load(x), odd = vi_load(x + VBYTES), even1 = vi_load(x1), odd1 = vi_load(x1 + VBYTES);
+                vi even = vi_load(x), odd = vi_load(x + VBYTES), even1 = vi_load(x1), odd1 = vi_load(x1 + VBYTES);
+                if (RB > 1 && NT > 1) { /* shared by the rows: loading them for each would take the time of loading codes */
+                    even = vi_kept(even), odd = vi_kept(odd);
+                    if (PLANES == 2) even1 = vi_kept(even1), odd1 = vi_kept(odd1);
+                }
                 vi i[RB_MAX];
                 if (PLANES == 2) dot_rows_nibbles2(RB, low, high, even, odd, even1, odd1, i);
 #pragma GCC unroll 4
@@ -141,7 +183,7 @@ ALWAYS_INLINE const uint8_t *code_bytes(const rows_in *in, int64_t row, int64_t 
     const int bits = in->m->layout.bits;
     const uint8_t *w = in->m->w + row * in->row_bytes;
     if (bits == 8 && n % VBYTES == 0) {
-        for (int64_t i = 0; i < n; i += 64) prefetch_rows(1, w + c0, i);
+        for (int64_t i = 0; i < n; i += 64) prefetch_rows(1, w + fetch_distance(1) + c0 + i);
         return w + c0;
     }
     unpack_codes(w, bits, c0, n, in->row_bytes, room);
@@ -196,7 +238,7 @@ ALWAYS_INLINE void dot_codes_f32(const int NT, const rows_in *in, int64_t row, f
         const vf s = load_units(in->m->scales + row * in->scale_bytes, type, p->share, u0, p->units);
         const vf b = load_units(in->m->biases + row * in->scale_bytes, type, p->share, u0, p->units);
         for (int t = 0; t < NT; t++) {
-            const float *x = (const float *)(const void *)(in->acts + t * p->token_bytes);
+            const float *x = (const float *)(const void *)in->token[t];
             acc[t] = vf_fma(b, vf_load(x + p->cols_padded + u0), acc[t]);
             x += c0;
             for (int64_t u = 0; u << p->unit_shift < n; u++) {
@@ -230,10 +272,11 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
         const int64_t u0 = (c0 * CHUNK) >> unit_shift;
 #pragma GCC unroll 4
         for (int r = 0; r < RB; r++) {
+            fetch_scales(in, row + r, u0 / share);
             scale[r] = load_units(in->m->scales + (row + r) * in->scale_bytes, type, share, u0, p->units);
             const vf b = load_units(in->m->biases + (row + r) * in->scale_bytes, type, share, u0, p->units);
             for (int t = 0; t < NT; t++) {
-                const float *sum = (const float *)(const void *)(in->acts + t * p->token_bytes) + p->cols_padded + u0;
+                const float *sum = (const float *)(const void *)in->token[t] + p->cols_padded + u0;
                 acc[r][t] = vf_fma(b, vf_load(sum), acc[r][t]);
             }
         }
@@ -245,10 +288,10 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
             for (int r = 0; r < RB; r++) {
                 v[r] = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                                         : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
-                prefetch_rows(RB, w, (c * RB + r) * VBYTES);
+                prefetch_rows(RB, in->ahead + (c * RB + r) * VBYTES);
             }
             for (int t = 0; t < NT; t++) {
-                const float *x = (const float *)(const void *)(in->acts + t * p->token_bytes) + c * CHUNK;
+                const float *x = (const float *)(const void *)in->token[t] + c * CHUNK;
                 vf sum[RB_MAX];
                 for (int r = 0; r < RB; r++) sum[r] = vf_zero();
 #pragma GCC unroll 8
@@ -274,7 +317,9 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
 ALWAYS_INLINE void dot_nibbles_f32(const int RB, const int NT, const rows_in *in, int64_t row, float *out)
 {
     vf acc[RB_MAX][4];
-    lanes_nibbles_f32(RB, NT, false, in, row, acc);
+    rows_in own = *in;
+    own.ahead = in->m->w + row * in->row_bytes + fetch_distance(RB);
+    lanes_nibbles_f32(RB, NT, false, &own, row, acc);
 #pragma GCC unroll 4
     for (int r = 0; r < RB; r++)
 #pragma GCC unroll 4
@@ -296,7 +341,7 @@ ALWAYS_INLINE void dot_decoded(const int NT, const rows_in *in, int64_t row, flo
             const vf v = decode_vector(in->m, in->row_bytes, row, c + k * LANES);
 #pragma GCC unroll 4
             for (int t = 0; t < NT; t++)
-                acc[t][k] = vf_fma(v, vf_load((const float *)(const void *)(in->acts + t * p->token_bytes) + c + k * LANES), acc[t][k]);
+                acc[t][k] = vf_fma(v, vf_load((const float *)(const void *)in->token[t] + c + k * LANES), acc[t][k]);
         }
     }
     for (int t = 0; t < NT; t++) out[t] = vf_sum(vf_add(vf_add(acc[t][0], acc[t][1]), vf_add(acc[t][2], acc[t][3])));

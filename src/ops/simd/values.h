@@ -65,7 +65,10 @@ ALWAYS_INLINE void add_block(const int NR, const mox_dtype T, const bool WHOLE, 
     for (int64_t j = j0; j < j1; j++) {
         vf v[STRIP_VECTORS];
         load_strip(T, WHOLE, s->rows[j], s->col, s->n_cols, v);
-        if (next) prefetch_second(next[j] + ahead);
+        if (next) {
+            prefetch_second(next[j] + ahead);
+            prefetch_second(s->rows[j] + ahead + column_at(T, STRIP)); /* a line that was asked for may not have come */
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < NR; i++) {
             const vf w = vf_set(p[i * p_row + j]);
