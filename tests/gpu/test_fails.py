@@ -103,6 +103,29 @@ class Fails(unittest.TestCase):
                 with self.subTest(more=more, sync=n):
                     self.one_line(moxie(*words, least, *more, fake=f"sync={n}"), 1, "Fake GPU 0", "must be opened again")
 
+    def test_experts_that_come_to_two(self):
+        """Memory of the host is pinned once for both; each keeps its budget; any allocation may fail, and either GPU may be lost."""
+        words = ("run", "-m", DEMO, *WORDS, "--device", "cuda:0,1", "--ram", "2G", "--vram")
+        least = re.search(r"at least --vram (\d+)M", moxie(*words, "1M").stderr).group(1)
+        words += (least + "M",)
+        self.one_line(moxie(*words, fake="gpus=1"), 4, "number 1")
+        room = int(least) - 640  # which the driver takes, and this one does not count
+        for more in ((), ("--cpu-experts",)):
+            done = moxie(*words, *more, fake=f"gpus=2 most={room}")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            for n in range(12, 60, 7):
+                with self.subTest(more=more, sync=n):
+                    self.one_line(moxie(*words, *more, fake=f"gpus=2 sync={n}"), 1, "Fake GPU", "must be opened again")
+        said = []
+        while (done := moxie(*words, fake=f"gpus=2 alloc={len(said) + 1}")).returncode != 0:
+            with self.subTest(alloc=len(said) + 1):
+                self.one_line(done, 4)
+                self.assertRegex(done.stderr, r"MiB|slots for \d+ experts")
+            said.append(done.stderr)
+        self.assertEqual(done.stderr, "")
+        for words in (r"device 1 of 2: .*slots for", r"device 2 of 2: .*slots for", r"device 2 of 2: .*MiB"):
+            self.assertTrue(any(re.search(words, line) for line in said), said)
+
     def test_no_memory_for_a_graph(self):
         """Then steps are launched one by one."""
         done = run("graph=1")
@@ -168,7 +191,7 @@ class Fails(unittest.TestCase):
             self.assertEqual(status, 500, answer)
             self.assertIn("Fake GPU 0", json.dumps(answer))
             self.assertEqual(server.process.wait(30), 1)
-            self.assertIn("the device has failed", server.errors())
+            self.assertRegex(server.errors(), "the device has failed.*: .*Fake GPU 0")
             self.assertNotIn("are left", server.errors())
         finally:
             if server.process.poll() is None:

@@ -159,6 +159,7 @@ uint32_t shim_place(void);
 uint32_t shim_shuffle(uint32_t bits, uint32_t place);
 void shim_barrier(int of_device);
 void shim_multiply(float a0, float a1, float b0, float b1, float *c);
+const uint32_t *shim_gather(uint32_t bits);
 uint32_t shim_place(void) { return (uint32_t)mox_emu_now->thread % LANES; }
 uint32_t shim_shuffle(uint32_t bits, uint32_t place) { return mox_emu_lanes(MOX_EMU_SHUFFLE, bits, (int32_t)place, "simd_shuffle"); }
 void shim_barrier(int of_device) { mox_emu_barrier(of_device ? MOX_EMU_BARRIER_ALL : MOX_EMU_BARRIER, "threadgroup_barrier"); }
@@ -167,21 +168,42 @@ void shim_barrier(int of_device) { mox_emu_barrier(of_device ? MOX_EMU_BARRIER_A
 static uint32_t row_of(uint32_t place) { return (place / 4 & 4) + place / 2 % 4; }
 static uint32_t col_of(uint32_t place) { return (place / 4 & 2) * 2 + place % 2 * 2; }
 
+/* What a simdgroup brings to one of its meetings, and to the next: there are two, so that who comes early to the next one takes
+ * nothing from those who still read.  To the one after that nobody comes before all have been at the next. */
+typedef struct brought {
+    float a[8][8], b[8][8];
+    uint32_t bits[LANES];
+} brought;
+static brought meetings[MOX_EMU_THREADS_MAX / LANES][2];
+static uint8_t n_met[MOX_EMU_THREADS_MAX]; /* of each thread, in this launch */
+
+static brought *next_meeting(void)
+{
+    const int32_t thread = mox_emu_now->thread;
+    return &meetings[thread / LANES][n_met[thread]++ % 2];
+}
+
 void shim_multiply(float a0, float a1, float b0, float b1, float *c)
 {
-    static float a[MOX_EMU_THREADS_MAX / LANES][8][8], b[MOX_EMU_THREADS_MAX / LANES][8][8];
-    const int32_t wave = mox_emu_now->thread / LANES;
+    brought *all = next_meeting();
     const uint32_t row = row_of(shim_place()), col = col_of(shim_place());
-    a[wave][row][col] = a0;
-    a[wave][row][col + 1] = a1;
-    b[wave][row][col] = b0;
-    b[wave][row][col + 1] = b1;
+    all->a[row][col] = a0;
+    all->a[row][col + 1] = a1;
+    all->b[row][col] = b0;
+    all->b[row][col + 1] = b1;
     mox_emu_wave("simdgroup_multiply_accumulate");
     for (int k = 0; k < 8; k++) {
-        c[0] += a[wave][row][k] * b[wave][k][col];
-        c[1] += a[wave][row][k] * b[wave][k][col + 1];
+        c[0] += all->a[row][k] * all->b[k][col];
+        c[1] += all->a[row][k] * all->b[k][col + 1];
     }
-    mox_emu_wave("simdgroup_multiply_accumulate"); /* before the next one's numbers come */
+}
+
+const uint32_t *shim_gather(uint32_t bits)
+{
+    brought *all = next_meeting();
+    all->bits[shim_place()] = bits;
+    mox_emu_wave("an operation of all lanes");
+    return all->bits;
 }
 
 /* Metal may take subnormal numbers for zero, so here they are, where this processor can. */
@@ -208,6 +230,7 @@ static void run(object *commands)
         const launch *l = &commands->launches[i];
         const int64_t groups[3] = {(int64_t)l->groups.width, (int64_t)l->groups.height, (int64_t)l->groups.depth};
         mox_emu_set_order(gpu, (mox_emu_order)(n % 3), n);
+        memset(n_met, 0, sizeof n_met); /* a launch may have ended half way */
         fake_metal.n_run++;
         if (mox_emu_launch(gpu, l->kernel, groups, l->params, &err) == MOX_OK) continue;
         commands->has_failed = true;

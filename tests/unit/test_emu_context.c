@@ -29,7 +29,7 @@ enum { MOST_DEVICES = 3 };
 
 enum { N = 70, AFTER = 5, FEW = 12 };
 
-static const char *experts_dir, *recurrent_dir;
+static const char *experts_dir, *recurrent_dir, *large_dir;
 static mox_model *experts, *recurrent;
 static int32_t tokens[N + AFTER];
 
@@ -245,6 +245,15 @@ static void same_bytes(const mox_section *p, const void *a, const void *b, size_
     free(want);
 }
 
+/* Of a file that is not there. */
+static void make_name(char *path)
+{
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)unlink(path);
+}
+
 static void test_states_on_disk(void **state)
 {
     (void)state;
@@ -254,10 +263,7 @@ static void test_states_on_disk(void **state)
     (void)run(c, s, 0, N);
     assert_int_equal(s->n_saved, 1);
     char path[] = "emu-state-XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    (void)close(fd);
-    (void)unlink(path);
+    make_name(path);
     const mox_state_shape shape = mox_state_shape_of(c, "a model");
     mox_state_job job;
     ok(mox_state_job_init(&job, N, 1, &err), &err);
@@ -295,6 +301,56 @@ static void test_states_on_disk(void **state)
     mox_state_job_deinit(&job);
     (void)unlink(path);
     mox_context_destroy(&c);
+}
+
+/* A state of several megabytes goes both ways in pieces, which must all come to their places. */
+static void test_large_states_on_disk(void **state)
+{
+    (void)state;
+    enum { LARGE = 1 << 20 };
+    mox_model *m;
+    mox_seq *s;
+    mox_err err;
+    ok(mox_model_open(&m, large_dir, NULL, &err), &err);
+    mox_context *c = new_context(m, two, &s);
+    const int32_t from = mox_share_take(c, MOX_SHARE_STATES), to = mox_share_take(c, MOX_SHARE_STATES);
+    size_t bytes, largest = 0;
+    for (int i = 0; i < c->n_sections; i++) {
+        const mox_section *p = &c->sections[i];
+        float *at = mox_state_piece(p, mox_state_saved(c, from), &bytes);
+        float *numbers = malloc(bytes);
+        assert_non_null(numbers);
+        for (size_t k = 0; k < bytes / sizeof *numbers; k++) numbers[k] = (float)((k + 7919 * (size_t)i) % 65521);
+        p->dev->memory.upload(p->dev, at, numbers, (int64_t)bytes);
+        free(numbers);
+        if (bytes > largest) largest = bytes;
+    }
+    assert_true(largest > LARGE / 2);
+    char path[] = "emu-state-XXXXXX";
+    make_name(path);
+    const mox_state_shape shape = mox_state_shape_of(c, "a model");
+    mox_state_job job;
+    ok(mox_state_job_init(&job, N, 1, &err), &err);
+    job.path = mox_strdup(path);
+    memcpy(job.tokens, tokens, N * sizeof *tokens);
+    for (int64_t i = 0; i < job.n_pages; i++) job.pages[i] = mox_share_take(c, MOX_SHARE_PAGES);
+    job.states[0] = from;
+    job.positions[0] = N;
+    mox_state_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    ok(mox_state_job_write(&job, c, &shape, &gate, &err), &err);
+    mox_state_file f;
+    ok(mox_state_file_open(&f, path, &shape, &err), &err);
+    ok(mox_state_file_read_state(&f, 0, c, to, &err), &err);
+    for (int i = 0; i < c->n_sections; i++) {
+        const mox_section *p = &c->sections[i];
+        const float *a = mox_state_piece(p, mox_state_saved(c, to), &bytes), *b = mox_state_piece(p, mox_state_saved(c, from), &bytes);
+        if (bytes > 0) same_bytes(p, a, b, bytes);
+    }
+    mox_state_file_close(&f);
+    mox_state_job_deinit(&job);
+    (void)unlink(path);
+    mox_context_destroy(&c);
+    mox_model_close(&m);
 }
 
 /* ---- work and logits ---- */
@@ -351,13 +407,23 @@ static void step_segments(mox_context *c, const mox_want *wants, rows_seen *seen
 }
 
 /* Whoever wants logits, and whoever sees them first, everybody has their own. */
+/* So that the next step must write them. */
+static void clear_logits(const mox_context *c, size_t bytes)
+{
+    for (int i = 0; i < SEGMENTS; i++) {
+        const float *row = mox_logits_row(c, i);
+        if (row) memset((float *)(uintptr_t)row, 0, bytes);
+    }
+}
+
 static void test_logits_of_segments(void **state)
 {
     (void)state;
     const mox_want all[SEGMENTS] = {MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_LAST};
     const mox_want some[][SEGMENTS] = {{MOX_WANT_NONE, MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_LAST},
                                        {MOX_WANT_LAST, MOX_WANT_NONE, MOX_WANT_LAST, MOX_WANT_LAST},
-                                       {MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_ALL, MOX_WANT_NONE}};
+                                       {MOX_WANT_LAST, MOX_WANT_LAST, MOX_WANT_ALL, MOX_WANT_NONE},
+                                       {MOX_WANT_NONE, MOX_WANT_NONE, MOX_WANT_LAST, MOX_WANT_NONE}};
     const size_t bytes = (size_t)experts->dims.n_vocab * sizeof(float);
     mox_context *c;
     mox_err err;
@@ -370,8 +436,10 @@ static void test_logits_of_segments(void **state)
         assert_memory_equal(mox_logits_row(c, i), seen.logits[i], bytes);
         for (int k = 0; k < i; k++) assert_memory_not_equal(seen.logits[i], seen.logits[k], bytes);
     }
+    clear_logits(c, bytes);
     step_segments(c, all, NULL);
     for (int i = 0; i < SEGMENTS; i++) assert_memory_equal(mox_logits_row(c, i), seen.logits[i], bytes);
+    clear_logits(c, bytes);
     for (size_t w = 0; w < sizeof some / sizeof *some; w++) {
         step_segments(c, some[w], NULL);
         for (int i = 0; i < SEGMENTS; i++) {
@@ -383,6 +451,7 @@ static void test_logits_of_segments(void **state)
             assert_non_null(row);
             assert_memory_equal(row, seen.logits[i], bytes);
         }
+        clear_logits(c, bytes);
     }
     for (int i = 0; i < SEGMENTS; i++) free(seen.logits[i]);
     mox_context_destroy(&c);
@@ -468,14 +537,16 @@ static void test_every_device_is_asked(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) return 2;
+    if (argc != 4) return 2;
     experts_dir = argv[1];
     recurrent_dir = argv[2];
+    large_dir = argv[3];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds),        cmocka_unit_test(test_work),             cmocka_unit_test(test_logits_of_segments),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_allocations_fail), cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_shared_page),      cmocka_unit_test(test_states_on_disk),
         cmocka_unit_test(test_spread),       cmocka_unit_test(test_device_fails),     cmocka_unit_test(test_every_device_is_asked),
+        cmocka_unit_test(test_large_states_on_disk),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

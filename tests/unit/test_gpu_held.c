@@ -27,7 +27,7 @@ typedef enum wrong { RIGHT, NORM_IN, RESIDUAL, NORM_POST, N_WRONG } wrong;
 static struct {
     mox_dev *dev;
     void *blocks[BLOCKS];
-    int n_blocks, n_launches, n_stolen;
+    int n_blocks, n_launches, n_stolen, of_kernel[MOX_GPU_KERNEL_COUNT];
     bool at_once, steals;
     mox_err err;
     mox_rng rng;
@@ -43,6 +43,7 @@ static void must(mox_status status)
 static void counted(mox_gpu_backend *b, mox_gpu_kernel kernel, const int64_t groups[3], const void *params, size_t bytes)
 {
     at.n_launches++;
+    at.of_kernel[kernel]++;
     at.launch(b, kernel, groups, params, bytes);
 }
 
@@ -257,6 +258,7 @@ static left run_layer(int64_t n, bool at_once, wrong w)
     mox_batch batch = {.tokens = tokens, .pos = pos, .n = n, .spans = spans, .n_spans = n};
     at.dev->apart->begin(at.dev, &batch);
     at.n_launches = 0;
+    ((mox_dev_gpu *)at.dev)->leaves_room = !at_once; /* so attention rehearses; see test_gpu_kernels.c and test_gpu_weights.c for the others */
     mix(&b, spans, batch.pos, freq, n, w);
     feed(&b, router, n);
     l.n_launches = at.n_launches;
@@ -313,6 +315,35 @@ static void test_layer(void **state)
     }
 }
 
+/* A product of so many rows that larger groups make them, behind an attention, when they are added to the stream. */
+static void test_many_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 1616, COLS = 512, ATTENTION = 32 }; /* 101 groups, and there are 132 processors */
+    static float got[2][ROWS], norms[2][ROWS];
+    for (int i = 0; i < 2; i++) {
+        open_device();
+        at.at_once = i == 0;
+        const mox_mat w = affine(4, ROWS, COLS);
+        float *x = numbers(COLS, 1), *y = numbers(ROWS, 1), *h = numbers(ROWS, 1), *norm = numbers(ROWS, 1);
+        const mox_vec gain = gains(ROWS, MOX_DT_F32);
+        const mox_matmul_args o = product(w, x, y, 1);
+        memset(at.of_kernel, 0, sizeof at.of_kernel);
+        ((mox_dev_gpu *)at.dev)->attention_groups = ATTENTION;
+        after(at.dev->ops.matmul(at.dev, &o, &at.err));
+        after(at.dev->ops.residual_norm(at.dev, &(mox_residual_norm_args){.a = h, .b = y, .res = h, .norm = norm, .rows = 1, .dim = ROWS,
+                                                                          .weight = gain, .eps = 0.1f}, &at.err));
+        fetch(got[i], h, sizeof got[i]);
+        fetch(norms[i], norm, sizeof norms[i]);
+        assert_int_equal(at.of_kernel[MOX_GPU_KERNEL_matvec4], 1 - i);
+        assert_int_equal(at.of_kernel[MOX_GPU_KERNEL_matvec4_two], i);
+        assert_int_equal(((mox_dev_gpu *)at.dev)->leaves_room, i);
+        close_device();
+    }
+    assert_memory_equal(got[1], got[0], sizeof got[0]);
+    assert_true(off(norms[1], norms[0], ROWS) < 1e-6);
+}
+
 static void test_sent_off_by_another_thread(void **state)
 {
     (void)state;
@@ -327,6 +358,7 @@ static void test_sent_off_by_another_thread(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_sent_off_by_another_thread)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_many_rows),
+                                       cmocka_unit_test(test_sent_off_by_another_thread)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,6 +257,8 @@ static void check_decode(int i, int64_t dim, const int64_t n[SPANS], const int64
                            .q_stride = width, .q_head_stride = dim, .out_stride = width, .out_head_stride = dim, .window = a.window,
                            .n_pieces = 1, .scale = 0.2f, .causal = 1};
     assert_true(decode_right(&p, want, t, rows, width));
+    p.rehearse = 1;
+    assert_true(decode_right(&p, want, t, rows, width));
     p.window = i == 2 ? 200 : pos0[1]; /* one key less */
     assert_false(decode_right(&p, want, t, rows, width));
     p.window = a.window;
@@ -479,7 +481,7 @@ static void check_softmax(const float *logits, int64_t n, int64_t E, int64_t k, 
     mox_router_topk_ref(&(mox_router_topk_args){.logits = logits, .ids = ids, .weights = w, .n = n, .n_experts = E, .k = k,
                                                 .renormalize = renormalize}, 0, n);
     mox_gpu_router_topk p = {.logits = upload_f32(logits, n * E), .ids = upload(ids, n * k * 4), .weights = device_f32(n * k),
-                             .n_experts = E, .k = k, .renormalize = renormalize};
+                             .n_experts = E, .k = k, .renormalize = renormalize, .rehearse = 1};
     launch(MOX_GPU_KERNEL_router_topk, n, 1, 1, &p);
     assert_memory_equal(download(p.ids, n * k * 4), ids, (size_t)(n * k) * 4);
     assert_true(within(download_f32(p.weights, n * k), w, NULL, n * k, 0, 1e-5));

@@ -153,7 +153,18 @@ static bool four_right(const both_mat *m, const float *x, int64_t n, const both_
     mox_gpu_matvec4_tall tall = p;
     tall.y = device_f32(n * (rows + 1));
     launch(MOX_GPU_KERNEL_matvec4_tall, over(rows, MOX_GPU_FOUR_TALL), n, 1, &tall);
+    mox_gpu_matvec4_two two = p; /* and what is added */
+    const float *other = randoms(n * (rows + 1), 1);
+    two.y = device_f32(n * (rows + 1));
+    two.with = two.sum = upload_f32(other, n * (rows + 1));
+    launch(MOX_GPU_KERNEL_matvec4_two, over(rows, MOX_GPU_FOUR_TWO), n, 1, &two);
     const bool right = within(download_f32(p.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7);
+    const float *made = download_f32(two.y, n * (rows + 1)), *sums = download_f32(two.sum, n * (rows + 1));
+    assert_memory_equal(made, download_f32(p.y, n * (rows + 1)), (size_t)(n * (rows + 1)) * sizeof *made); /* which one the host takes may depend on time */
+    for (int64_t i = 0; i < n * (rows + 1); i++) { /* there is a number behind each row */
+        const float sum = i % (rows + 1) == rows ? other[i] : other[i] + made[i];
+        assert_true(sums[i] == sum || (isnan(sums[i]) && isnan(sum)));
+    }
     assert_int_equal(within(download_f32(tall.y, n * (rows + 1)), want, mag, n * (rows + 1), class, 1e-7), right);
     return right;
 }
@@ -221,7 +232,7 @@ static void test_four_three(void **state)
 static bool rowwise_right(const both_mat *m, const float *x, int64_t n, const both_vec *bias, int64_t fewer)
 {
     const int64_t rows = m->host.rows, cols = m->host.cols;
-    mox_gpu_matvec_row p = {.w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows),
+    mox_gpu_matvec_row p = {.rehearse = 1, .w = m->device, .x = upload_f32(x, n * cols), .y = device_f32(n * rows),
                             .x_stride = cols, .y_stride = rows, .bias = bias->device};
     float *want = floats(n * rows);
     double *mag = doubles(n * rows);

@@ -18,7 +18,7 @@ static mox_status pin(mox_gpu_backend *b, void *p, int64_t bytes, mox_err *err)
     mox_cuda *c = (mox_cuda *)b;
     MOX_TRY(tell(c, err));
     mox_cuda_enter(c);
-    const CUresult result = MOX_CUDA(&c->driver, cuMemHostRegister)(p, (size_t)bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult result = MOX_CUDA(&c->driver, cuMemHostRegister)(p, (size_t)bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     mox_cuda_leave(c);
     if (result == CUDA_SUCCESS) return MOX_OK;
     return mox_fail(err, MOX_E_MEMORY, "%s cannot pin %lld MiB of memory: %s", b->model, (long long)(bytes >> 20),
@@ -30,8 +30,19 @@ static void unpin(mox_gpu_backend *b, void *p)
     mox_cuda *c = (mox_cuda *)b;
     mox_cuda_enter(c);
     (void)MOX_CUDA(&c->driver, cuStreamSynchronize)(c->copies);
+    (void)MOX_CUDA(&c->driver, cuStreamSynchronize)(c->stream); /* launches may write there */
     (void)MOX_CUDA(&c->driver, cuMemHostUnregister)(p);
     mox_cuda_leave(c);
+}
+
+static void *seen(mox_gpu_backend *b, void *p)
+{
+    mox_cuda *c = (mox_cuda *)b;
+    CUdeviceptr at = 0;
+    mox_cuda_enter(c);
+    const CUresult result = MOX_CUDA(&c->driver, cuMemHostGetDevicePointer)(&at, p, 0);
+    mox_cuda_leave(c);
+    return result == CUDA_SUCCESS ? (void *)(uintptr_t)at : NULL;
 }
 
 static void bring(mox_gpu_backend *b, void *to, const void *from, int64_t bytes)
@@ -109,6 +120,7 @@ mox_status mox_cuda_bring_init(mox_cuda *c, mox_err *err)
     const mox_cuda_driver *d = &c->driver;
     c->backend.pin = pin;
     c->backend.unpin = unpin;
+    c->backend.seen = seen;
     c->backend.bring = bring;
     c->backend.bring_next = bring_next;
     c->backend.use_brought = use_brought;

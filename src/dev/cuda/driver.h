@@ -17,7 +17,7 @@
     X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxPushCurrent) X(cuCtxPopCurrent)                       \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                \
     X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost)               \
-    X(cuMemHostRegister) X(cuMemHostUnregister)                                                 \
+    X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)                    \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)         \
     X(cuMemsetD8Async)                                                                          \
     X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)            \

@@ -9,9 +9,22 @@
 #include "dev/gpu/device.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
-enum { RANGES = 64, PENDING = 64 };
+enum { RANGES = 256, PENDING = 64 };
+
+/* What is pinned is so for all devices, as a driver has it. */
+static struct {
+    pthread_mutex_t lock;
+    int n;
+    struct pinned_range {
+        uint8_t *p;
+        int64_t bytes;
+        const mox_gpu_backend *by;
+        void *shown; /* to launches of that one; NULL: it is not */
+    } ranges[RANGES];
+} pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Copies of bring take place as late as they may: whoever forgets to wait for one sees what was there before.
  * And they are remembered until somebody waits for them: what they read must not have changed. */
@@ -27,12 +40,9 @@ typedef struct emu_backend {
     mox_emu *emu;
     int64_t bytes;
     mox_err wrong; /* the first thing that went wrong */
-    struct {
-        const uint8_t *p;
-        int64_t bytes;
-    } pinned[RANGES];
+    bool launched;                              /* since the host last saw what launches write to its memory */
     later_copy pending[PENDING], made[PENDING]; /* made: the last ones of n_made */
-    int n_pinned, n_pending;
+    int n_pending;
     int64_t n_made;
 } emu_backend;
 
@@ -94,12 +104,22 @@ static void emu_launch(mox_gpu_backend *backend, mox_gpu_kernel kernel, const in
     assert(k->params_bytes == params_bytes);
     (void)params_bytes;
     mox_err *err = may_go_on(b);
+    if (!b->launched) mox_emu_exchange(b->emu, false);
+    b->launched = true;
     if (err) (void)mox_emu_launch(b->emu, k, groups, params, err);
+}
+
+/* What is shown to launches is late: the host sees what they wrote when it waits for them. */
+static void wait(emu_backend *b)
+{
+    if (b->launched) mox_emu_exchange(b->emu, true);
+    b->launched = false;
 }
 
 static mox_status emu_sync(mox_gpu_backend *backend, mox_err *err)
 {
-    const emu_backend *b = (emu_backend *)backend;
+    emu_backend *b = (emu_backend *)backend;
+    wait(b);
     return b->wrong.status == MOX_OK ? MOX_OK : mox_fail(err, b->wrong.status, "%s", b->wrong.msg);
 }
 
@@ -107,6 +127,7 @@ static mox_status emu_download(mox_gpu_backend *backend, void *to, const void *f
 {
     emu_backend *b = (emu_backend *)backend;
     mox_err *wrong = may_go_on(b);
+    wait(b);
     if (wrong) (void)mox_emu_download(b->emu, to, from, bytes, wrong);
     return emu_sync(backend, err);
 }
@@ -115,11 +136,42 @@ static mox_status emu_download(mox_gpu_backend *backend, void *to, const void *f
 
 static mox_status emu_pin(mox_gpu_backend *backend, void *p, int64_t bytes, mox_err *err)
 {
-    emu_backend *b = (emu_backend *)backend;
-    if (b->n_pinned == RANGES) return mox_fail(err, MOX_E_FULL, "the emulated device: no more than %d ranges can be pinned", RANGES);
-    b->pinned[b->n_pinned].p = p;
-    b->pinned[b->n_pinned++].bytes = bytes;
-    return MOX_OK;
+    uint8_t *begin = p;
+    mox_status status = MOX_OK;
+    (void)pthread_mutex_lock(&pinned.lock);
+    if (pinned.n == RANGES) status = mox_fail(err, MOX_E_FULL, "the emulated device: no more than %d ranges can be pinned", RANGES);
+    for (int i = 0; i < pinned.n && status == MOX_OK; i++)
+        if (begin < pinned.ranges[i].p + pinned.ranges[i].bytes && pinned.ranges[i].p < begin + bytes)
+            status = mox_fail(err, MOX_E_ARG, "the emulated device: this memory is pinned already");
+    if (status == MOX_OK) pinned.ranges[pinned.n++] = (struct pinned_range){.p = begin, .bytes = bytes, .by = backend};
+    (void)pthread_mutex_unlock(&pinned.lock);
+    return status;
+}
+
+static bool is_pinned(const uint8_t *p, int64_t bytes)
+{
+    bool is = false;
+    (void)pthread_mutex_lock(&pinned.lock);
+    for (int i = 0; i < pinned.n; i++) {
+        const struct pinned_range *r = &pinned.ranges[i];
+        is = is || (p >= r->p && p + bytes <= r->p + r->bytes);
+    }
+    (void)pthread_mutex_unlock(&pinned.lock);
+    return is;
+}
+
+static void *emu_seen(mox_gpu_backend *backend, void *p)
+{
+    void *shown = NULL;
+    (void)pthread_mutex_lock(&pinned.lock);
+    for (int i = 0; i < pinned.n; i++) {
+        struct pinned_range *r = &pinned.ranges[i];
+        if (r->p != p || r->by != backend) continue;
+        if (!r->shown) (void)mox_emu_show(((emu_backend *)backend)->emu, p, r->bytes, &r->shown, NULL);
+        shown = r->shown;
+    }
+    (void)pthread_mutex_unlock(&pinned.lock);
+    return shown;
 }
 
 static uint64_t sum_of(const void *from, int64_t bytes)
@@ -156,12 +208,8 @@ static void emu_use_brought(mox_gpu_backend *backend)
 static void emu_bring(mox_gpu_backend *backend, void *to, const void *from, int64_t bytes)
 {
     emu_backend *b = (emu_backend *)backend;
-    bool pinned = false;
-    for (int i = 0; i < b->n_pinned; i++) {
-        const int64_t at = (const uint8_t *)from - b->pinned[i].p;
-        pinned = pinned || (at >= 0 && at + bytes <= b->pinned[i].bytes);
-    }
-    if (!pinned && may_go_on(b)) (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: a copy from memory that is not pinned");
+    if (!is_pinned(from, bytes) && may_go_on(b))
+        (void)mox_fail(&b->wrong, MOX_E_DEVICE, "the emulated device: a copy from memory that is not pinned");
     if (b->n_pending == PENDING) emu_use_brought(backend);
     b->pending[b->n_pending++] = (later_copy){to, from, bytes, sum_of(from, bytes)};
 }
@@ -179,13 +227,14 @@ static mox_status emu_await_brought(mox_gpu_backend *backend, mox_err *err)
 
 static void emu_unpin(mox_gpu_backend *backend, void *p)
 {
-    emu_backend *b = (emu_backend *)backend;
     (void)emu_await_brought(backend, NULL); /* its bytes will not be there any more */
-    for (int i = 0; i < b->n_pinned; i++)
-        if (b->pinned[i].p == p) {
-            b->pinned[i] = b->pinned[--b->n_pinned];
-            return;
-        }
+    (void)pthread_mutex_lock(&pinned.lock);
+    int i = 0;
+    while (i < pinned.n && pinned.ranges[i].p != p) i++;
+    assert(i < pinned.n && pinned.ranges[i].by == backend); /* else it is not what pin was told */
+    mox_emu_free(((emu_backend *)backend)->emu, pinned.ranges[i].shown);
+    pinned.ranges[i] = pinned.ranges[--pinned.n];
+    (void)pthread_mutex_unlock(&pinned.lock);
 }
 
 static double emu_waited_s(mox_gpu_backend *backend)
@@ -211,7 +260,7 @@ mox_status mox_emu_backend_open(mox_gpu_backend **out, int64_t bytes, mox_err *e
     b->bytes = bytes;
     b->backend = (mox_gpu_backend){.name = "emu", .model = "emulated", .alloc = emu_alloc, .free = emu_free, .memory = emu_memory,
                                    .upload = emu_upload, .copy = emu_copy, .copy_from = emu_copy_from, .zero = emu_zero, .launch = emu_launch, .sync = emu_sync,
-                                   .download = emu_download, .pin = emu_pin, .unpin = emu_unpin, .bring = emu_bring,
+                                   .download = emu_download, .pin = emu_pin, .unpin = emu_unpin, .seen = emu_seen, .bring = emu_bring,
                                    .bring_next = emu_bring_next, .use_brought = emu_use_brought, .await_brought = emu_await_brought,
                                    .waited_s = emu_waited_s, .close = emu_close};
     const mox_status status = mox_emu_create(&b->emu, bytes, err);

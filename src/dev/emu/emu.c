@@ -86,7 +86,7 @@ static void mark_pages(mox_emu *e, const mox_emu_block *b, bool allocated)
 /* Copies wait for what was launched: a launch after one has nothing in front of it. */
 static void settle(mox_emu *e) { e->run.launch_since = e->run.now + 1; }
 
-mox_status mox_emu_alloc(mox_emu *e, int64_t bytes, void **out, mox_err *err)
+static mox_status place(mox_emu *e, int64_t bytes, void *host, void **out, mox_err *err)
 {
     *out = NULL;
     if (bytes < 0 || (uint64_t)bytes > e->bytes)
@@ -100,12 +100,24 @@ mox_status mox_emu_alloc(mox_emu *e, int64_t bytes, void **out, mox_err *err)
     }
     if (at > e->bytes || e->bytes - at < block_room(size))
         return mox_fail(err, MOX_E_MEMORY, "no room for %lld bytes on the emulated device", (long long)bytes);
-    MOX_TRY(insert_block(e, i, (mox_emu_block){at, size}, err));
+    MOX_TRY(insert_block(e, i, (mox_emu_block){at, size, host}, err));
     mark_pages(e, &e->blocks[i], true);
     memset(e->run.global.data + at, 0xFF, size);
     settle(e);
     *out = (void *)(e->run.global.base + at);
     return MOX_OK;
+}
+
+mox_status mox_emu_alloc(mox_emu *e, int64_t bytes, void **out, mox_err *err) { return place(e, bytes, NULL, out, err); }
+mox_status mox_emu_show(mox_emu *e, void *host, int64_t bytes, void **out, mox_err *err) { return place(e, bytes, host, out, err); }
+
+void mox_emu_exchange(mox_emu *e, bool to_host)
+{
+    for (int64_t i = 0; i < e->n_blocks; i++) {
+        const mox_emu_block *b = &e->blocks[i];
+        unsigned char *data = e->run.global.data + b->at;
+        if (b->host) (void)(to_host ? memcpy(b->host, data, b->bytes) : memcpy(data, b->host, b->bytes));
+    }
 }
 
 void mox_emu_free(mox_emu *e, void *p)
@@ -123,7 +135,7 @@ void mox_emu_free(mox_emu *e, void *p)
 int64_t mox_emu_used(const mox_emu *e)
 {
     size_t pages = 0;
-    for (int64_t i = 0; i < e->n_blocks; i++) pages += pages_of(e->blocks[i].bytes);
+    for (int64_t i = 0; i < e->n_blocks; i++) pages += e->blocks[i].host ? 0 : pages_of(e->blocks[i].bytes);
     return (int64_t)(pages * MOX_EMU_PAGE);
 }
 

@@ -31,12 +31,16 @@ void mox_emu_set_order(mox_emu *e, mox_emu_order order, uint64_t seed);
 /* Device memory, full of NaNs.  MOX_E_MEMORY when there is no room. */
 mox_status mox_emu_alloc(mox_emu *e, int64_t bytes, void **out, mox_err *err);
 void mox_emu_free(mox_emu *e, void *p); /* NULL is fine */
+/* Memory of the host that launches see, until it is freed: to be given back before the host's. */
+mox_status mox_emu_show(mox_emu *e, void *host, int64_t bytes, void **out, mox_err *err);
+/* What is shown goes to the device, as it has to before launches, or back to the host. */
+void mox_emu_exchange(mox_emu *e, bool to_host);
 /* MOX_E_DEVICE when [p, p + bytes) is not inside one allocation. */
 mox_status mox_emu_upload(mox_emu *e, void *p, const void *from, int64_t bytes, mox_err *err);
 mox_status mox_emu_download(mox_emu *e, void *to, const void *p, int64_t bytes, mox_err *err);
 mox_status mox_emu_copy(mox_emu *e, void *to, const void *from, int64_t bytes, mox_err *err); /* no overlap */
 mox_status mox_emu_zero(mox_emu *e, void *p, int64_t bytes, mox_err *err);
-int64_t mox_emu_used(const mox_emu *e); /* bytes, in whole pages */
+int64_t mox_emu_used(const mox_emu *e); /* bytes, in whole pages, but for what is shown */
 
 /* Runs the grid to its end.  params are params_bytes of the kernel.  A broken rule ends the
  * launch with MOX_E_DEVICE and a sentence that names kernel, group, thread and source line;

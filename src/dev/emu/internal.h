@@ -12,11 +12,13 @@ enum { MOX_EMU_COPIES_MAX = 64 };
 typedef struct mox_emu_flight {
     const void *to;
     const void *from; /* NULL: zeros */
+    size_t bytes;
     int32_t batch;
 } mox_emu_flight;
 
 typedef struct mox_emu_block {
     size_t at, bytes; /* at is a multiple of MOX_EMU_PAGE */
+    void *host;       /* the memory that it shows; NULL: none */
 } mox_emu_block;
 
 /* A thread of the group that runs. */

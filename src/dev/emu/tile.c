@@ -81,18 +81,23 @@ void mox_emu_finish_row(mox_emu_thread *wave, bool is_sum)
 
 /* ---- copies ---- */
 
-typedef struct quad { uint32_t w[4]; } quad;
-
 static mox_emu_thread *this_thread(void) { return &((mox_emu *)mox_emu_now)->threads[mox_emu_now->thread]; }
 
-void mox_emu_copy_quad(const void *to, const void *from, bool there, const char *site)
+enum { QUAD_BYTES = 16, PAIR_BYTES = 8 };
+
+static void begin_copy(const void *to, const void *from, size_t bytes, const char *site)
 {
     mox_emu_thread *t = this_thread();
     if (t->n_copies == MOX_EMU_COPIES_MAX) mox_emu_fail(MOX_EMU_COPIES, to, 0, "copy", site);
-    if (there) (void)mox_emu_read(from, sizeof(quad), site);
-    memset(mox_emu_write(to, sizeof(quad), site), 0xFF, sizeof(quad));
-    t->copies[t->n_copies++] = (mox_emu_flight){to, there ? from : NULL, t->n_batches};
+    if (from) (void)mox_emu_read(from, bytes, site);
+    memset(mox_emu_write(to, bytes, site), 0xFF, bytes);
+    t->copies[t->n_copies++] = (mox_emu_flight){to, from, bytes, t->n_batches};
 }
+void mox_emu_copy_quad(const void *to, const void *from, bool there, const char *site)
+{
+    begin_copy(to, there ? from : NULL, QUAD_BYTES, site);
+}
+void mox_emu_copy_pair(const void *to, const void *from, const char *site) { begin_copy(to, from, PAIR_BYTES, site); }
 
 void mox_emu_copy_commit(void) { this_thread()->n_batches++; }
 
@@ -106,9 +111,9 @@ void mox_emu_copy_wait(int32_t n, const char *site)
             t->copies[kept++] = copy;
             continue;
         }
-        quad q = {{0, 0, 0, 0}};
-        if (copy.from) q = *(const quad *)mox_emu_read(copy.from, sizeof q, site);
-        *(quad *)mox_emu_write(copy.to, sizeof q, site) = q;
+        void *to = mox_emu_write(copy.to, copy.bytes, site);
+        if (copy.from) memcpy(to, mox_emu_read(copy.from, copy.bytes, site), copy.bytes);
+        else memset(to, 0, copy.bytes);
     }
     t->n_copies = kept;
 }

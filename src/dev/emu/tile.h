@@ -28,6 +28,7 @@ void mox_emu_mma_fragments(float *c, const uint32_t fragments[6], const char *si
 
 /* 16 bytes of global memory (or zeros) on their way to shared memory. */
 void mox_emu_copy_quad(const void *to, const void *from, bool there, const char *site);
+void mox_emu_copy_pair(const void *to, const void *from, const char *site);
 void mox_emu_copy_commit(void);
 void mox_emu_copy_wait(int32_t n, const char *site); /* for all but the last n batches of this thread */
 

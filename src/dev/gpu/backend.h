@@ -56,10 +56,12 @@ struct mox_gpu_backend {
     /* Copies beside launches, in their own order: what bring copies may arrive at any time before
      * use_brought, and does before whatever is called after it.  bring_next: copies to come wait for
      * what was called before.  `from` was pinned (which is not sticky when it fails), and stays as it is
-     * until await_brought.  waited_s: how long launches had nothing to do but wait for copies.
+     * until await_brought; what one device has pinned is for all of the same target, and cannot be twice.  waited_s: how long launches had nothing to do but wait for copies.
      * NULL, all of them: there is no such thing, and upload does as well. */
     mox_status (*pin)(mox_gpu_backend *b, void *p, int64_t bytes, mox_err *err);
     void (*unpin)(mox_gpu_backend *b, void *p);
+    /* Where launches see what was pinned as p; what they write there the host sees after a sync.  NULL: they do not. */
+    void *(*seen)(mox_gpu_backend *b, void *p);
     void (*bring)(mox_gpu_backend *b, void *to, const void *from, int64_t bytes);
     void (*bring_next)(mox_gpu_backend *b);
     void (*use_brought)(mox_gpu_backend *b);

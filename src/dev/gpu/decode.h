@@ -175,29 +175,39 @@ GPU_FN void decode_group(const GPU_CONSTANT(mox_gpu_attention) *p, decode_room r
     } else {
         decode_clear(dim, &step);
     }
-    gpu_previous(); /* spans, pages and sinks are older, and so are all keys but the row's own */
-    if (!is_mine) return; /* the whole group */
-    if (wave == 0) share_queries(p, at, room.query, dim, me);
-    decode_own(p, own, pos0 - tile, at.kv_head, dim, lane, &step);
-    const float sink = sink_of(p, head);
-    GPU_UNROLL
-    for (int32_t i = 0; i < SHARE_WIDEST / 4; i++) st.sum[i] = 0.0f;
-    st.peak.max = -GPU_INFINITY;
-    st.peak.denom = 0.0f;
-    gpu_barrier();
-    if (tile < last) decode_add(&step, room.query, last - tile, dim, lane, &st); /* a whole wave, and below */
-    GPU_UNROLL
-    for (int32_t i = 1; i < steps; i++) {
-        const int32_t next = tile + i * waves * SHARE_KEYS;
-        if (next >= last) continue;
-        where = share_find(p, s, next, last, lane);
-        share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
-        share_fetch_values(p, where, at.kv_head, dim, lane, &step);
-        decode_add(&step, room.query, last - next, dim, lane, &st);
+    if (!is_mine) { /* the whole group */
+        gpu_previous();
+        return;
     }
-    decode_leave(&st, room, dim, wave, lane);
-    gpu_barrier();
-    if (me < dim) gpu_store(p->out, out_at(p, s.row0, head) + me, decode_join(room, sink, waves, dim, me, lane)); /* whole waves */
+    GPU_REHEARSE(real, p->rehearse) {
+        if (real != 0) { /* spans, pages and sinks are older, and so are all keys but the row's own */
+            gpu_barrier();
+            gpu_previous();
+        }
+        if (wave == 0) share_queries(p, at, room.query, real != 0, dim, me);
+        decode_own(p, own, real != 0 ? pos0 - tile : -1, at.kv_head, dim, lane, &step);
+        const float sink = sink_of(p, head);
+        GPU_UNROLL
+        for (int32_t i = 0; i < SHARE_WIDEST / 4; i++) st.sum[i] = 0.0f;
+        st.peak.max = -GPU_INFINITY;
+        st.peak.denom = 0.0f;
+        gpu_barrier();
+        if (tile < last) decode_add(&step, room.query, last - tile, dim, lane, &st); /* a whole wave, and below */
+        GPU_UNROLL
+        for (int32_t i = 1; i < steps; i++) {
+            const int32_t next = tile + i * waves * SHARE_KEYS;
+            if (next >= last || real == 0) continue;
+            where = share_find(p, s, next, last, lane);
+            share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
+            share_fetch_values(p, where, at.kv_head, dim, lane, &step);
+            decode_add(&step, room.query, last - next, dim, lane, &st);
+        }
+        decode_leave(&st, room, dim, wave, lane);
+        gpu_barrier();
+        if (me >= dim) continue; /* a whole wave, and no barrier follows */
+        const float y = decode_join(room, sink, waves, dim, me, lane);
+        if (real != 0) gpu_store(p->out, out_at(p, s.row0, head) + me, y);
+    }
 }
 
 GPU_KERNEL_HASTY(attention_decode_64, DECODE_WAVES * GPU_LANES)

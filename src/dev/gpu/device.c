@@ -13,7 +13,10 @@
 static void send_held(mox_dev_gpu *g)
 {
     mox_gpu_held *h = &g->held;
-    if (h->is_there) g->backend->launch(g->backend, h->kernel, h->groups, &h->params, h->bytes);
+    if (h->is_there) {
+        g->backend->launch(g->backend, h->kernel, h->groups, &h->params, h->bytes);
+        g->attention_groups = 0;
+    }
     h->is_there = false;
 }
 
@@ -127,6 +130,7 @@ void mox_gpu_launch(mox_dev *d, mox_gpu_kernel kernel, int64_t x, int64_t y, int
     mox_dev_gpu *g = (mox_dev_gpu *)d;
     if (x == 0 || y == 0 || z == 0) return;
     g->made.x = NULL;
+    g->attention_groups = 0;
     (void)pthread_mutex_lock(&g->lock);
     send_held(g);
     g->backend->launch(g->backend, kernel, (const int64_t[3]){x, y, z}, params, bytes);
@@ -181,6 +185,13 @@ static void gpu_unpin(mox_dev *d, void *p)
     mox_gpu_backend *b = enter(d);
     b->unpin(b, p);
     leave(d);
+}
+static void *gpu_seen(mox_dev *d, void *p)
+{
+    mox_gpu_backend *b = enter(d);
+    void *seen = b->seen ? b->seen(b, p) : NULL;
+    leave(d);
+    return seen;
 }
 static void gpu_bring(mox_dev *d, void *to, const void *from, int64_t bytes)
 {
@@ -395,6 +406,8 @@ static void gpu_begin(mox_dev *d, mox_batch *b)
     if (g->in_step) backend->begin_step(backend);
     leave(d);
     g->made.x = NULL;
+    g->attention_groups = 0;
+    g->leaves_room = false;
     g->spans = b->spans;
     g->n_spans = b->n_spans;
     g->gpu_spans = (mox_gpu_span *)(void *)g->arrays;
@@ -462,7 +475,7 @@ mox_status mox_dev_gpu_open(mox_dev **out, mox_gpu_backend *backend, bool halves
 {
     static const mox_dev_apart apart = {.reserve = gpu_reserve, .memory = gpu_memory, .know = gpu_know, .place_experts = gpu_place_experts,
                                         .begin = gpu_begin, .upload_all = gpu_upload_all, .copy_from = gpu_copy_from,
-                                        .copies = {.pin = gpu_pin, .unpin = gpu_unpin, .bring = gpu_bring, .bring_next = gpu_bring_next,
+                                        .copies = {.pin = gpu_pin, .unpin = gpu_unpin, .seen = gpu_seen, .bring = gpu_bring, .bring_next = gpu_bring_next,
                                                    .use_brought = gpu_use_brought, .await_brought = gpu_await_brought,
                                                    .waited_s = gpu_waited_s}};
     *out = NULL;

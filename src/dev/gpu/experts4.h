@@ -122,6 +122,7 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
         if (i < tiles) four_load(m, row + 16 * i, job - slot * per, lane, &tile[i]);
     gpu_previous();
     four_eight(x + (int64_t)job * FOUR_CHUNK, lane, ahead);
+    const float before = p->h && me < tiles * 16 && row + me < p->down.first.rows ? gpu_load(p->h, t * p->h_stride + row + me) : 0.0f;
     const float shared_weight = p->mode == MOX_GPU_SHARED_GATED ? sigmoid(gpu_load(p->gate, t * p->gate_stride)) : 1.0f;
     for (int32_t first = 0; first < n_jobs; first += waves) {
         const bool there = first + wave < n_jobs, more = first + wave + waves < n_jobs; /* the same in a wave */
@@ -148,8 +149,7 @@ GPU_FN void down_rows(const GPU_CONSTANT(mox_gpu_experts4_down) *p, int64_t row,
     gpu_barrier();
     const int64_t r = row + me;
     if (me >= tiles * 16 || r >= p->down.first.rows) return;
-    float out = p->h ? gpu_load(p->h, t * p->h_stride + r) : 0.0f;
-    out += four_join(sums + me / 16 * waves * FOUR_SUMS, waves, me % 16);
+    float out = before + four_join(sums + me / 16 * waves * FOUR_SUMS, waves, me % 16);
     if (p->bias.type != MOX_GPU_NONE) out += stored_number(p->bias.data, (int32_t)p->bias.type, r);
     gpu_store(p->out, t * p->out_stride + r, out);
 }

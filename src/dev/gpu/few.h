@@ -13,7 +13,7 @@
  * Waves share rows by columns, 256 of them at a time, so that a group reads whole rows at once: memory gives neighbours much
  * faster than pieces that lie apart.  Their sums are added up at the end, always in the same order.
  *
- * Dense products, which these are, take planes that plane_rows has made, and a wave has two tiles of 16 rows: of one matrix, or the
+ * Dense products, which these are, take planes that plane_rows has made, and a wave has two or three tiles of 16 rows of one matrix, or the
  * same rows of gate and up.  Experts are in few_experts.h. */
 #ifndef MOX_DEV_GPU_FEW_H
 #define MOX_DEV_GPU_FEW_H
@@ -29,6 +29,7 @@ enum {
     FEW_BLOCK = 4,                        /* tokens of a product */
     FEW_BLOCKS = MOX_GPU_FEW_TOKENS / FEW_BLOCK,
     FEW_TILES = MOX_GPU_FEW_ROWS / 16,    /* of a wave */
+    FEW_TILES_MOST = MOX_GPU_FEW_THREE_ROWS / 16, /* of one where x is what takes time */
     FEW_QUADS = 2 * FEW_GROUP / 8,        /* of a token's group: two planes */
     FEW_STRIDE = 24                       /* of the 16 sums of a token: so lanes store to different banks */
 };
@@ -111,33 +112,32 @@ GPU_KERNEL(plane_rows, FEW_THREADS) { few_plane(*p, gpu_group_x(), gpu_group_y()
 
 /* ---- weights ---- */
 
-/* What a lane has of 16 rows and a chunk. */
+/* What a lane has of 16 rows and a chunk: of rows g and g + 8 the codes of each group, and scales and biases of all. */
 typedef struct few_codes {
-    uint64_t w[2][FEW_GROUPS]; /* [row, or eight below][group] */
-    uint64_t scale[2], bias[2]; /* of all groups */
+    uint64_t w[FEW_GROUPS][2];
+    uint64_t scale[2], bias[2];
 } few_codes;
 GPU_TYPE(few_codes, few_codes);
 
-/* at: bytes of codes from where a row begins; jump: to the row eight below.  A chunk is 128 bytes of codes and four scales, so
- * where the one is says where the other is. */
-GPU_FN few_codes few_codes_at(mox_gpu_mat m, int64_t at, int64_t jump, int32_t lane)
+/* Bytes from where the codes of the matrix begin to those of a chunk of the lane's row; rows beyond the end are read as the last one.  A chunk is
+ * 128 bytes of codes and four scales, so where the one is says where the other is. */
+GPU_FN int64_t few_at(mox_gpu_mat m, int64_t row, int32_t h, int32_t chunk, int32_t lane)
 {
-    few_codes c;
+    return least(row + lane / 4 + 8 * h, m.rows - 1) * m.row_bytes + chunk * (FEW_CHUNK / 2);
+}
+GPU_FN void few_fetch_group(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t group, int32_t lane, GPU_PRIVATE(few_codes) *k)
+{
+    GPU_UNROLL
+    for (int32_t h = 0; h < 2; h++)
+        k->w[group][h] = gpu_bytes_u64(m.w, few_at(m, row, h, chunk, lane) + (lane % 4 * 8 + group * (FEW_GROUP / 2)));
+}
+GPU_FN void few_fetch_scales(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t lane, GPU_PRIVATE(u64) *scale, GPU_PRIVATE(u64) *bias)
+{
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        GPU_UNROLL
-        for (int32_t g = 0; g < FEW_GROUPS; g++) c.w[h][g] = gpu_bytes_u64(m.w, at + h * jump + (lane % 4 * 8 + g * (FEW_GROUP / 2)));
-        c.scale[h] = gpu_bytes_u64(m.scales, (at + h * jump) / 16);
-        c.bias[h] = gpu_bytes_u64(m.biases, (at + h * jump) / 16);
+        scale[h] = gpu_bytes_u64(m.scales, few_at(m, row, h, chunk, lane) / 16);
+        bias[h] = gpu_bytes_u64(m.biases, few_at(m, row, h, chunk, lane) / 16);
     }
-    return c;
-}
-
-/* Rows beyond the end are read as the last one. */
-GPU_FN few_codes few_fetch(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t lane)
-{
-    const int64_t upper = least(row + lane / 4, m.rows - 1), lower = least(row + lane / 4 + 8, m.rows - 1);
-    return few_codes_at(m, upper * m.row_bytes + chunk * (FEW_CHUNK / 2), (lower - upper) * m.row_bytes, lane);
 }
 
 /* A product is four steps of 16 columns, each of which waits for the one before: so callers have several of them under way,
@@ -145,20 +145,19 @@ GPU_FN few_codes few_fetch(mox_gpu_mat m, int64_t row, int32_t chunk, int32_t la
 GPU_FN void few_step(few_codes k, int32_t group, int32_t step, const GPU_PRIVATE(quad) *b, GPU_PRIVATE(f32) *c)
 {
     const int32_t shift = step / 2 * 32 + step % 2 * 8;
-    const uint32_t w0 = (uint32_t)(k.w[0][group] >> shift), w1 = (uint32_t)(k.w[1][group] >> shift);
+    const uint32_t w0 = (uint32_t)(k.w[group][0] >> shift), w1 = (uint32_t)(k.w[group][1] >> shift);
     gpu_mma(c, w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b[step / 2].w[step % 2 * 2],
             b[step / 2].w[step % 2 * 2 + 1]);
 }
 
-/* Rows g and g + 8 of a group by the token that the lane has sums of: codes[0..1] += what codes and scales make, to be multiplied
- * with the factor, and biases[0..1] += what biases do.  Both may be one. */
-GPU_FN void few_add(few_codes k, int32_t group, const GPU_PRIVATE(f32) *c, float factor, float sum, GPU_PRIVATE(f32) *codes,
-                    GPU_PRIVATE(f32) *biases)
+/* y[0..1] += rows g and g + 8 of a group by the token that the lane has sums of, of which part has factor and sum. */
+GPU_FN void few_add(few_codes k, int32_t group, const GPU_PRIVATE(f32) *c, uint64_t part, GPU_PRIVATE(f32) *y)
 {
+    const float factor = gpu_bits_f32((uint32_t)part), sum = gpu_bits_f32((uint32_t)(part >> 32));
     GPU_UNROLL
     for (int32_t h = 0; h < 2; h++) {
-        codes[h] += four_number(k.scale[h], group) * ((c[2 * h] + c[2 * h + 1]) * factor);
-        biases[h] += four_number(k.bias[h], group) * sum;
+        y[h] += four_number(k.scale[h], group) * ((c[2 * h] + c[2 * h + 1]) * factor);
+        y[h] += four_number(k.bias[h], group) * sum;
     }
 }
 
@@ -182,66 +181,108 @@ GPU_FN few_x few_tokens(const GPU_GLOBAL(quad) *planes, const GPU_GLOBAL(u64) *p
     return x;
 }
 
-/* tot[4 j ...] += the wave's rows by block j of tokens, over a group of a chunk.  Tokens beyond the end are read as the
- * last one. */
-GPU_FN void few_blocks(const GPU_PRIVATE(few_codes) *k, int32_t chunk, int32_t group, few_x x, int32_t lane, GPU_PRIVATE(f32) *tot)
+/* What a lane brings of a block of tokens over a group: two quads of its column, and the parts of the token that it has sums of. */
+typedef struct few_block {
+    gpu_quad b[2];
+    uint64_t part;
+} few_block;
+GPU_TYPE(few_block, few_block);
+
+/* Tokens beyond the end are read as the last one. */
+GPU_FN few_block few_bring_block(few_x x, int32_t j, int32_t group, int32_t lane)
 {
-    enum { ALL = FEW_BLOCKS * FEW_TILES };
-    const int32_t column = lane / 4, at_group = chunk * FEW_GROUPS + group;
-    gpu_quad b[FEW_BLOCKS][2];
-    uint64_t part[FEW_BLOCKS];
-    float c[ALL * 4];
+    const int32_t column = lane / 4;
+    const int32_t token = (int32_t)least(j * FEW_BLOCK + column / 2, x.n - 1), own = (int32_t)least(j * FEW_BLOCK + lane % 4, x.n - 1);
+    const int64_t at = (token * x.n_groups + group) * FEW_QUADS + column % 2 * (FEW_QUADS / 2);
+    few_block of;
     GPU_UNROLL
-    for (int32_t j = 0; j < FEW_BLOCKS; j++) {
-        const int32_t token = (int32_t)least(j * FEW_BLOCK + column / 2, x.n - 1), own = (int32_t)least(j * FEW_BLOCK + lane % 4, x.n - 1);
-        const int64_t at = (token * x.n_groups + at_group) * FEW_QUADS + column % 2 * (FEW_QUADS / 2);
-        GPU_UNROLL
-        for (int32_t i = 0; i < 2; i++) b[j][i] = gpu_load(x.planes, at + few_place(lane % 4 * 2 + i));
-        part[j] = gpu_load(x.parts, (int64_t)(own * x.n_groups + at_group));
-    }
-    GPU_UNROLL
-    for (int32_t i = 0; i < ALL * 4; i++) c[i] = 0.0f;
-    GPU_UNROLL
-    for (int32_t step = 0; step < 4; step++)
-        GPU_UNROLL
-        for (int32_t i = 0; i < ALL; i++) few_step(k[i % FEW_TILES], group, step, b[i / FEW_TILES], c + 4 * i);
-    GPU_UNROLL
-    for (int32_t i = 0; i < ALL; i++)
-        few_add(k[i % FEW_TILES], group, c + 4 * i, gpu_bits_f32((uint32_t)part[i / FEW_TILES]),
-                gpu_bits_f32((uint32_t)(part[i / FEW_TILES] >> 32)), tot + 2 * i, tot + 2 * i);
+    for (int32_t i = 0; i < 2; i++) of.b[i] = gpu_load(x.planes, at + few_place(lane % 4 * 2 + i));
+    of.part = gpu_load(x.parts, (int64_t)(own * x.n_groups + group));
+    return of;
 }
 
-/* 16 rows of each matrix by all tokens, over the chunks part, part + split, ...; the wave's sums are left in its place of `sums`,
- * [tile, token, row]. */
-GPU_FN void few_wave(mox_gpu_mat first, mox_gpu_mat second, int64_t row, int32_t step, few_x x, int32_t part, int32_t split,
-                     GPU_SHARED(f32) *sums, int32_t lane)
+/* tiles times 16 rows by blocks times FEW_BLOCK tokens (constants), over the chunks part, part + split, ...: tot += these, [tile, block of FEW_BLOCKS, row or eight below].
+ * Tile i is of `first`, from row on; or there are two, and the other is the same rows of `second`.  A block's place is filled with what it
+ * has of the next group when it has been multiplied, and so are those of codes: so loads are under way all the time. */
+GPU_FN void few_wave(mox_gpu_mat first, mox_gpu_mat second, bool is_pair, int64_t row, int32_t tiles, int32_t blocks, few_x x, int32_t part,
+                     int32_t split, int32_t lane, GPU_PRIVATE(f32) *tot)
 {
-    const int32_t n_chunks = (int32_t)first.cols / FEW_CHUNK;
-    few_codes k[FEW_TILES], next[FEW_TILES];
-    float tot[FEW_BLOCKS * 2 * FEW_TILES];
+    const int32_t n_chunks = (int32_t)first.cols / FEW_CHUNK, begin = (int32_t)least(part, n_chunks - 1); /* there may be more waves than chunks */
+    few_codes k[FEW_TILES_MOST];
+    few_block of[FEW_BLOCKS];
     GPU_UNROLL
-    for (int32_t i = 0; i < FEW_BLOCKS * 2 * FEW_TILES; i++) tot[i] = 0.0f;
-    k[0] = few_fetch(first, row, (int32_t)least(part, n_chunks - 1), lane); /* there may be more waves than chunks */
-    k[1] = few_fetch(second, row + step, (int32_t)least(part, n_chunks - 1), lane);
+    for (int32_t i = 0; i < tiles; i++) {
+        const mox_gpu_mat m = is_pair && i == 1 ? second : first;
+        const int64_t at = is_pair ? row : row + 16 * i;
+        GPU_UNROLL
+        for (int32_t g = 0; g < FEW_GROUPS; g++) few_fetch_group(m, at, begin, g, lane, &k[i]);
+        few_fetch_scales(m, at, begin, lane, k[i].scale, k[i].bias);
+    }
     gpu_previous();
+    GPU_UNROLL
+    for (int32_t j = 0; j < blocks; j++) of[j] = few_bring_block(x, j, begin * FEW_GROUPS, lane);
     for (int32_t chunk = part; chunk < n_chunks; chunk += split) {
-        if (chunk + split < n_chunks) {
-            next[0] = few_fetch(first, row, chunk + split, lane);
-            next[1] = few_fetch(second, row + step, chunk + split, lane);
+        const bool more = chunk + split < n_chunks;
+        uint64_t scale[FEW_TILES][2], bias[FEW_TILES][2];
+        GPU_UNROLL
+        for (int32_t i = 0; i < tiles; i++)
+            if (more && tiles <= FEW_TILES)
+                few_fetch_scales(is_pair && i == 1 ? second : first, is_pair ? row : row + 16 * i, chunk + split, lane, scale[i], bias[i]);
+        GPU_UNROLL
+        for (int32_t g = 0; g < FEW_GROUPS; g++) {
+            const int32_t next = g + 1 < FEW_GROUPS ? chunk * FEW_GROUPS + g + 1 : (chunk + split) * FEW_GROUPS;
+            GPU_UNROLL
+            for (int32_t j = 0; j < blocks; j++) {
+                float c[FEW_TILES_MOST][4];
+                GPU_UNROLL
+                for (int32_t i = 0; i < tiles; i++) c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
+                GPU_UNROLL
+                for (int32_t step = 0; step < 4; step++)
+                    GPU_UNROLL
+                    for (int32_t i = 0; i < tiles; i++) few_step(k[i], g, step, of[j].b, c[i]);
+                const uint64_t own = of[j].part;
+                if (more || g + 1 < FEW_GROUPS) of[j] = few_bring_block(x, j, next, lane);
+                GPU_UNROLL
+                for (int32_t i = 0; i < tiles; i++) few_add(k[i], g, c[i], own, tot + 2 * (i * FEW_BLOCKS + j));
+            }
+            GPU_UNROLL
+            for (int32_t i = 0; i < tiles; i++)
+                if (more) few_fetch_group(is_pair && i == 1 ? second : first, is_pair ? row : row + 16 * i, chunk + split, g, lane, &k[i]);
         }
         GPU_UNROLL
-        for (int32_t g = 0; g < FEW_GROUPS; g++) few_blocks(k, chunk, g, x, lane, tot);
-        k[0] = next[0];
-        k[1] = next[1];
+        for (int32_t i = 0; i < tiles; i++) {
+            if (more && tiles > FEW_TILES) few_fetch_scales(first, row + 16 * i, chunk + split, lane, k[i].scale, k[i].bias);
+            GPU_UNROLL
+            for (int32_t h = 0; h < 2; h++) {
+                if (!more || tiles > FEW_TILES) continue;
+                k[i].scale[h] = scale[i][h];
+                k[i].bias[h] = bias[i][h];
+            }
+        }
     }
+}
+
+/* The same, by as many blocks as x's tokens need; [tile, block of FEW_BLOCKS, row or eight below]. */
+GPU_FN void few_product(mox_gpu_mat first, mox_gpu_mat second, bool is_pair, int64_t row, int32_t tiles, few_x x, int32_t part, int32_t split,
+                     int32_t lane, GPU_PRIVATE(f32) *tot)
+{
     GPU_UNROLL
-    for (int32_t i = 0; i < FEW_BLOCKS * 2 * FEW_TILES; i++) { /* [block, tile, row or eight below] */
-        const int32_t token = i / 2 / FEW_TILES * FEW_BLOCK + lane % 4;
-        gpu_store(sums, (i / 2 % FEW_TILES * MOX_GPU_FEW_TOKENS + token) * FEW_STRIDE + lane / 4 + i % 2 * 8, tot[i]);
-    }
+    for (int32_t i = 0; i < 2 * tiles * FEW_BLOCKS; i++) tot[i] = 0.0f;
+    if (x.n <= FEW_BLOCKS / 2 * FEW_BLOCK) few_wave(first, second, is_pair, row, tiles, FEW_BLOCKS / 2, x, part, split, lane, tot); /* the whole group */
+    else few_wave(first, second, is_pair, row, tiles, FEW_BLOCKS, x, part, split, lane, tot);
 }
 
 enum { FEW_WAVE_SUMS = FEW_TILES * MOX_GPU_FEW_TOKENS * FEW_STRIDE };
+
+/* Leaves the sums of up to FEW_TILES tiles, `tiles` (a constant), in the wave's place of `sums`: [tile, token, row]. */
+GPU_FN void few_leave_sums(const GPU_PRIVATE(f32) *tot, int32_t tiles, GPU_SHARED(f32) *sums, int32_t lane)
+{
+    GPU_UNROLL
+    for (int32_t i = 0; i < tiles * FEW_BLOCKS * 2; i++) {
+        const int32_t token = i / 2 % FEW_BLOCKS * FEW_BLOCK + lane % 4;
+        gpu_store(sums, (i / 2 / FEW_BLOCKS * MOX_GPU_FEW_TOKENS + token) * FEW_STRIDE + lane / 4 + i % 2 * 8, tot[i]);
+    }
+}
 
 /* A row of a tile, of the waves from `wave` on. */
 GPU_FN float few_join(const GPU_SHARED(f32) *sums, int32_t wave, int32_t split, int32_t tile, int32_t token, int32_t row)
@@ -252,21 +293,27 @@ GPU_FN float few_join(const GPU_SHARED(f32) *sums, int32_t wave, int32_t split, 
     return sum;
 }
 
-/* y of the group's rows for x's tokens. */
-GPU_FN void few_group(mox_gpu_mat m, mox_gpu_vec bias, few_x x, GPU_GLOBAL(f32) *y, int64_t y_stride, int32_t split, GPU_SHARED(f32) *sums,
-                      int64_t group, int32_t me)
+/* y of the group's rows, tiles (a constant) times 16 of each set of waves, for x's tokens. */
+GPU_FN void few_group(mox_gpu_mat m, mox_gpu_vec bias, few_x x, GPU_GLOBAL(f32) *y, int64_t y_stride, int32_t tiles, int32_t split,
+                      GPU_SHARED(f32) *sums, int64_t group, int32_t me)
 {
-    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES, n_rows = FEW_WAVES / split * MOX_GPU_FEW_ROWS;
-    const int64_t row0 = group * n_rows;
-    few_wave(m, m, row0 + wave / split * MOX_GPU_FEW_ROWS, 16, x, wave % split, split, sums + wave * FEW_WAVE_SUMS, lane);
-    gpu_barrier();
-    for (int32_t i = me; i < n_rows * x.n; i += FEW_THREADS) {
-        const int32_t token = i / n_rows, of = i % n_rows;
-        const int64_t row = row0 + of;
-        if (row >= m.rows) continue;
-        const float add = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row);
-        gpu_store(y, token * y_stride + row,
-                  few_join(sums, of / MOX_GPU_FEW_ROWS * split, split, of / 16 % FEW_TILES, token, of % 16) + add);
+    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES, sets = FEW_WAVES / split;
+    const int64_t row0 = group * (sets * tiles * 16);
+    float tot[FEW_TILES_MOST * FEW_BLOCKS * 2];
+    few_product(m, m, false, row0 + wave / split * (tiles * 16), tiles, x, wave % split, split, lane, tot);
+    GPU_UNROLL
+    for (int32_t tile = 0; tile < tiles; tile += FEW_TILES) {
+        const int32_t width = tiles - tile < FEW_TILES ? tiles - tile : FEW_TILES, n_rows = sets * width * 16;
+        if (tile > 0) gpu_barrier();
+        few_leave_sums(tot + tile * FEW_BLOCKS * 2, width, sums + wave * FEW_WAVE_SUMS, lane);
+        gpu_barrier();
+        for (int32_t i = me; i < n_rows * x.n; i += FEW_THREADS) {
+            const int32_t token = i / n_rows, of = i % n_rows, set = of / (width * 16), at = of / 16 % width;
+            const int64_t row = row0 + (set * tiles + tile + at) * 16 + of % 16;
+            if (row >= m.rows) continue;
+            const float add = bias.type == MOX_GPU_NONE ? 0.0f : stored_number(bias.data, (int32_t)bias.type, row);
+            gpu_store(y, token * y_stride + row, few_join(sums, set * split, split, at, token, of % 16) + add);
+        }
     }
 }
 
@@ -274,7 +321,7 @@ GPU_KERNEL_EARLY(matmul_few, FEW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_WAVE_SUMS);
     const few_x x = few_tokens(p->planes, p->parts, p->n, p->w.cols, gpu_group_x());
-    few_group(p->w, p->bias, x, p->y + gpu_group_x() * MOX_GPU_FEW_TOKENS * p->y_stride, p->y_stride, (int32_t)p->split, sums,
+    few_group(p->w, p->bias, x, p->y + gpu_group_x() * MOX_GPU_FEW_TOKENS * p->y_stride, p->y_stride, FEW_TILES, (int32_t)p->split, sums,
               gpu_group_y(), gpu_thread());
 }
 
@@ -282,7 +329,7 @@ GPU_KERNEL_EARLY(matmul_few, FEW_THREADS)
 GPU_KERNEL_EARLY(matmul_few_three, FEW_THREADS)
 {
     GPU_SHARED_ARRAY(f32, sums, FEW_WAVES * FEW_WAVE_SUMS);
-    const int64_t group = gpu_group_y(), rows = FEW_WAVES * MOX_GPU_FEW_ROWS / p->split;
+    const int64_t group = gpu_group_y(), rows = FEW_WAVES * MOX_GPU_FEW_THREE_ROWS / p->split;
     const int64_t second = (p->w0.rows + rows - 1) / rows, third = second + (p->w1.rows + rows - 1) / rows;
     mox_gpu_mat w = p->w0; /* chosen by value: parameters are not indexed */
     mox_gpu_vec bias = p->bias0;
@@ -300,7 +347,8 @@ GPU_KERNEL_EARLY(matmul_few_three, FEW_THREADS)
         first = second;
     }
     const few_x x = few_tokens(p->planes, p->parts, p->n, w.cols, gpu_group_x());
-    few_group(w, bias, x, y + gpu_group_x() * MOX_GPU_FEW_TOKENS * w.rows, w.rows, (int32_t)p->split, sums, group - first, gpu_thread());
+    few_group(w, bias, x, y + gpu_group_x() * MOX_GPU_FEW_TOKENS * w.rows, w.rows, FEW_TILES_MOST, (int32_t)p->split, sums, group - first,
+              gpu_thread());
 }
 
 /* A feed-forward that all tokens go through. */
@@ -311,7 +359,9 @@ GPU_KERNEL_EARLY(gate_up_few, FEW_THREADS)
     const int32_t split = (int32_t)p->split, n_rows = FEW_WAVES / split * 16;
     const int64_t row0 = gpu_group_y() * n_rows, token0 = gpu_group_x() * MOX_GPU_FEW_TOKENS;
     const few_x x = few_tokens(p->planes, p->parts, p->n, p->gate.cols, gpu_group_x());
-    few_wave(p->gate, p->up, row0 + wave / split * 16, 0, x, wave % split, split, sums + wave * FEW_WAVE_SUMS, lane);
+    float tot[FEW_TILES * FEW_BLOCKS * 2];
+    few_product(p->gate, p->up, true, row0 + wave / split * 16, FEW_TILES, x, wave % split, split, lane, tot);
+    few_leave_sums(tot, FEW_TILES, sums + wave * FEW_WAVE_SUMS, lane);
     gpu_barrier();
     for (int32_t i = me; i < n_rows * x.n; i += FEW_THREADS) {
         const int32_t token = i / n_rows, of = i % n_rows, first = of / 16 * split;

@@ -1,23 +1,36 @@
 /* dev/gpu/few_experts.h -- experts of some tokens, 5 to 64: each has a few of them only, often one or two.
  *
- * Weights and planes are few.h's.  What takes time here is neither memory nor multiplication but the number of instructions, and waits.  So
- * experts_plan_few lists once who has to do with whom, groups stay and walk along that list, and no sums are joined: a wave takes a tile of 16 rows,
- * of down or eight each of gate and up, goes along all of its columns with the sums in registers, and stores them.  While it multiplies a chunk of
- * 256 columns, its next weights are on their way, also those of its next tile; planes come to shared memory, two chunks ahead.
+ * Weights and planes are few.h's.  experts_plan_few lists once who has to do with whom, groups stay and walk along that list, and no sums are joined: a wave
+ * takes two tiles of 16 rows, of down or one each of gate and up, goes along all of their columns with the sums in registers, and stores them.  Tokens are
+ * taken by four, a block.
  *
- * A lane asks for 16 bytes, 32 columns, so the four lanes of a row have two groups of scales.  As in matvec4.h each of these, a side, has columns of
- * its own in the product, to which lanes of the other side bring zeros: 8 columns are two sides of two planes of two tokens.  A lane has sums
- * of one side, and the lane next but one those of the other.  Tokens are taken by four, a block: those beyond two are a second product, with weights
- * that are decoded already. */
+ * While a wave multiplies a chunk of 256 columns, the next one is on its way to shared memory, also that of its next tiles: weights and planes.  In
+ * registers there is too little room for what must be on its way, and eight lanes ask for a whole line of memory, which gives that faster than halves of it.
+ * What takes time then is reading shared memory: so what a wave reads of planes is for both tiles. */
 #ifndef MOX_DEV_GPU_FEW_EXPERTS_H
 #define MOX_DEV_GPU_FEW_EXPERTS_H
 
 #include "dev/gpu/few.h"
 
-/* FEW_HELD: chunks that are on their way or multiplied.  Planes of four tokens over a chunk have a place in shared memory, one of FEW_PLACES;
- * those of a group are FEW_APART quads apart and not 8, so that lanes read from different banks, and zeros are in other ones, too. */
-enum { FEW_HELD = 2, FEW_PLACES = 2 * FEW_HELD, FEW_APART = FEW_QUADS / 2 + 1, FEW_TOKEN = FEW_GROUPS * 2 * FEW_APART,
-       FEW_PLACE = FEW_BLOCK * FEW_TOKEN, FEW_ZEROS = 56, FEW_PARTS = FEW_BLOCK * FEW_GROUPS };
+/* The chunk that is multiplied, and the next one that comes meanwhile if there is room for it (GPU_DEEP), are in places of shared memory.  A place has the
+ * weights of the waves, FEW_CODES quads of codes and FEW_SCALES quads that have scales and biases of a row, and planes of four tokens with their
+ * parts.  Groups of codes are exchanged by the row, and the planes of a token lie side by side, so that lanes read from different banks. */
+enum {
+    FEW_EXPERTS_WAVES = 4,
+    FEW_EXPERTS_THREADS = FEW_EXPERTS_WAVES * GPU_LANES,
+    FEW_PLACES = GPU_DEEP ? 2 : 1,
+    FEW_PAIR = 2,                              /* tiles of a wave */
+    FEW_LINE = FEW_CHUNK / 32,                 /* quads of codes of a row */
+    FEW_CODES = FEW_PAIR * 16 * FEW_LINE,
+    FEW_SCALES = FEW_PAIR * 16,
+    FEW_TOKEN = FEW_GROUPS * FEW_QUADS,
+    FEW_PLACE = FEW_BLOCK * FEW_TOKEN,
+    FEW_PARTS = FEW_BLOCK * FEW_GROUPS / 2,
+    FEW_OF_SCALES = FEW_PLACES * FEW_EXPERTS_WAVES * FEW_CODES, /* where they begin, all places of one kind behind those of another */
+    FEW_OF_PLANES = FEW_OF_SCALES + FEW_PLACES * FEW_EXPERTS_WAVES * FEW_SCALES,
+    FEW_OF_PARTS = FEW_OF_PLANES + FEW_PLACES * FEW_PLACE,
+    FEW_ROOM = FEW_OF_PARTS + FEW_PLACES * FEW_PARTS
+};
 
 /* ---- who has to do with whom ---- */
 
@@ -101,18 +114,17 @@ GPU_KERNEL(experts_plan_few, FEW_THREADS)
     else if (gpu_group_x() == 0) few_plan(p, ids, first, of_waves, gpu_thread());
 }
 
-/* ---- weights ---- */
+/* ---- the walk ---- */
 
-/* Where a wave is in the list: a tile of a block.  Groups go on by p->n_groups units. */
+/* Where a wave is in the list: its tiles of a block.  Groups go on by p->n_groups units. */
 typedef struct few_spot {
     int32_t block, unit;
 } few_spot;
 
-/* What a walk knows; all of it is the same in a wave but for the lane's part of addresses. */
+/* What a walk knows. */
 typedef struct few_walk {
     const GPU_GLOBAL(i32) *entries;
-    int32_t n_blocks, n_units, n_chunks, step_blocks, step_units, row_of_lane, rows_of_unit, lane;
-    int32_t column, place, second; /* where the lane's column of a product begins; how far away it is in the next place, and in the second product */
+    int32_t n_blocks, n_units, n_chunks, step_blocks, step_units, rows_of_wave, wave, lane;
 } few_walk;
 
 GPU_FN few_spot few_next(few_walk w, few_spot s)
@@ -129,190 +141,209 @@ GPU_FN int32_t few_entry(few_walk w, few_spot s, int32_t i)
 {
     return s.block < w.n_blocks ? gpu_load(w.entries, s.block * MOX_GPU_FEW_ENTRY + i) : -1;
 }
+/* The wave's first row. */
+GPU_FN int32_t few_row(few_walk w, few_spot s) { return (s.unit * FEW_EXPERTS_WAVES + w.wave) * w.rows_of_wave; }
 
-/* What asks for weights: bytes of rows g and g + 8 of the tile, and what comes behind it. */
+/* ---- weights ---- */
+
+/* What asks for weights: where the lane's first bytes of each tile are, of codes, and of the scales or biases of a row; and what comes behind them. */
 typedef struct few_source {
-    const GPU_GLOBAL(u8) *w[2];
-    const GPU_GLOBAL(u8) *scales[2];
-    const GPU_GLOBAL(u8) *biases[2];
+    const GPU_GLOBAL(u8) *w[FEW_PAIR];
+    const GPU_GLOBAL(u8) *scales[FEW_PAIR];
     few_spot next;
-    uint32_t at, scale_at; /* bytes of the tile's chunks that were asked for */
     int32_t chunk;
     int32_t expert; /* of next, -1: there is none */
 } few_source;
 GPU_TYPE(few_source, few_source);
 
-/* Goes to the next tile.  Rows beyond the end are read as the last one. */
+/* Goes to the next tiles.  One beyond the end is read as the last one. */
 GPU_FN void few_turn(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, GPU_PRIVATE(few_source) *s)
 {
-    const int64_t row_bytes = p->first.first.row_bytes;
-    const int32_t last = (int32_t)p->first.first.rows - 1;
+    const int32_t row_bytes = (int32_t)p->first.first.row_bytes, last = (int32_t)p->first.first.rows - 16, row = few_row(w, s->next);
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) {
-        const int32_t asked = s->next.unit * w.rows_of_unit + w.row_of_lane + (is_pair ? 0 : 8 * h);
-        const int64_t at = (asked < last ? asked : last) * row_bytes;
-        const mox_gpu_mat m = four_expert(is_pair && h == 1 ? p->second : p->first, s->expert);
-        s->w[h] = m.w + (at + w.lane % 4 * 16);
-        s->scales[h] = m.scales + at / 16;
-        s->biases[h] = m.biases + at / 16;
+    for (int32_t k = 0; k < FEW_PAIR; k++) {
+        const mox_gpu_mat m = four_expert(is_pair && k == 1 ? p->second : p->first, s->expert);
+        const int32_t asked = is_pair ? row : row + 16 * k, first = asked < last ? asked : last;
+        s->w[k] = m.w + ((int64_t)(first + w.lane / FEW_LINE) * row_bytes + w.lane % FEW_LINE * 16);
+        s->scales[k] = (w.lane < 16 ? m.scales : m.biases) + (int64_t)(first + w.lane % 16) * (row_bytes / 16);
     }
     s->next = few_next(w, s->next);
     s->expert = few_entry(w, s->next, 0);
     s->chunk = 0;
-    s->at = s->scale_at = 0u;
 }
 
-/* Asks for a chunk. */
-GPU_FN void few_ask(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, GPU_PRIVATE(few_source) *s, GPU_PRIVATE(four_tile) *t)
+/* Where group `group` of a row is in its line, in eight bytes. */
+GPU_FN int32_t few_in_line(int32_t row, int32_t group) { return (group ^ row % FEW_GROUPS) * (2 * FEW_LINE / FEW_GROUPS); }
+
+/* Begins to bring a chunk of weights to its place: four rows of codes at a time. */
+GPU_FN void few_ask(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, GPU_SHARED(quad) *room, int32_t place,
+                    GPU_PRIVATE(few_source) *s)
 {
     if (s->chunk == w.n_chunks) {
         if (s->expert < 0) return; /* the whole wave */
         few_turn(p, is_pair, w, s);
     }
+    const int32_t row = w.lane / FEW_LINE, quad = w.lane % FEW_LINE, of_wave = place * FEW_EXPERTS_WAVES + w.wave;
+    const int32_t to = of_wave * FEW_CODES + row * FEW_LINE + few_in_line(row, quad / 2) / 2 + quad % 2;
     GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) {
-        gpu_bytes_quad(s->w[h] + s->at, 0, &t->w[h][0]);
-        gpu_bytes_quad(s->w[h] + s->at, FEW_CHUNK / 4, &t->w[h][1]);
-        t->scales[h] = gpu_bytes_u64(s->scales[h] + s->scale_at, 0);
-        t->biases[h] = gpu_bytes_u64(s->biases[h] + s->scale_at, 0);
+    for (int32_t k = 0; k < FEW_PAIR; k++) {
+        GPU_UNROLL
+        for (int32_t i = 0; i < 4; i++)
+            gpu_copy_quad((GPU_SHARED(u16) *)room, (to + (4 * k + i) * 4 * FEW_LINE) * 8, GPU_CAST(u16, s->w[k] + i * 4 * p->first.first.row_bytes), 0,
+                          true);
+        gpu_copy_pair((GPU_SHARED(u64) *)room, 2 * (FEW_OF_SCALES + of_wave * FEW_SCALES + 16 * k + w.lane % 16) + w.lane / 16, s->scales[k]);
+        s->w[k] += FEW_CHUNK / 2;
+        s->scales[k] += 2 * FEW_GROUPS;
     }
-    s->at += FEW_CHUNK / 2;
-    s->scale_at += 2 * FEW_GROUPS;
     s->chunk++;
 }
 
-/* ---- products ---- */
+/* The lane's part of a tile: rows g and g + 8. */
+GPU_FN few_codes few_tile(few_walk w, const GPU_SHARED(quad) *room, int32_t place, int32_t tile)
+{
+    const int32_t g = w.lane / 4, of_wave = place * FEW_EXPERTS_WAVES + w.wave;
+    const GPU_SHARED(u64) *codes = (const GPU_SHARED(u64) *)room + 2 * (of_wave * FEW_CODES + (16 * tile + g) * FEW_LINE);
+    few_codes k;
+    GPU_UNROLL
+    for (int32_t h = 0; h < 2; h++) {
+        const gpu_quad known = gpu_load(room, FEW_OF_SCALES + of_wave * FEW_SCALES + 16 * tile + g + 8 * h);
+        k.scale[h] = known.w[0] | (uint64_t)known.w[1] << 32;
+        k.bias[h] = known.w[2] | (uint64_t)known.w[3] << 32;
+        GPU_UNROLL
+        for (int32_t i = 0; i < FEW_GROUPS; i++) k.w[i][h] = gpu_load(codes, h * (16 * FEW_LINE) + few_in_line(g, i) + w.lane % 4);
+    }
+    return k;
+}
 
-/* What brings planes: a thread has a quad of a token, and next what comes behind its block. */
+/* ---- tokens ---- */
+
+/* What brings planes: a thread has a quad of two tokens, and next what comes behind their block. */
 typedef struct few_bringer {
+    const GPU_GLOBAL(quad) *planes[2];
+    const GPU_GLOBAL(u64) *parts[2];
     few_spot next;
-    int32_t row, next_row, chunk; /* of x, -1: there is none */
+    int32_t next_row[2], chunk; /* of x, -1: there is none */
+    bool there[2];
 } few_bringer;
 GPU_TYPE(few_bringer, few_bringer);
 
-/* Begins to bring a chunk to its place. */
-GPU_FN void few_bring(const GPU_CONSTANT(mox_gpu_experts_few) *p, few_walk w, GPU_SHARED(quad) *planes, GPU_SHARED(quad) *parts, int32_t place,
-                      int32_t me, GPU_PRIVATE(few_bringer) *s)
+/* The rows of x that come next. */
+GPU_FN void few_look(const GPU_CONSTANT(mox_gpu_experts_few) *p, few_walk w, int32_t me, GPU_PRIVATE(few_bringer) *s)
 {
-    enum { QUADS = FEW_GROUPS * FEW_QUADS };
-    const int32_t token = me / QUADS, quad = me % QUADS, n_groups = w.n_chunks * FEW_GROUPS;
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2; i++) s->next_row[i] = few_entry(w, s->next, (int32_t)p->rows_at + me / FEW_TOKEN + 2 * i);
+}
+
+/* Begins to bring a chunk to its place, where the planes of a word's half are neighbours. */
+GPU_FN void few_bring(const GPU_CONSTANT(mox_gpu_experts_few) *p, few_walk w, GPU_SHARED(quad) *room, int32_t place, int32_t me,
+                      GPU_PRIVATE(few_bringer) *s)
+{
+    const int32_t quad = me % FEW_TOKEN, within = quad % FEW_QUADS;
     if (s->chunk == w.n_chunks) {
-        s->row = s->next_row;
+        GPU_UNROLL
+        for (int32_t i = 0; i < 2; i++) {
+            const int64_t at = (int64_t)(s->next_row[i] < 0 ? 0 : s->next_row[i]) * (w.n_chunks * FEW_GROUPS);
+            s->there[i] = s->next_row[i] >= 0;
+            s->planes[i] = p->planes + (at * FEW_QUADS + quad);
+            s->parts[i] = p->parts + (at + quad % (FEW_GROUPS / 2) * 2);
+        }
         s->next = few_next(w, s->next);
-        s->next_row = few_entry(w, s->next, (int32_t)p->rows_at + token);
+        few_look(p, w, me, s);
         s->chunk = 0;
     }
-    const int64_t at = (s->row < 0 ? 0 : s->row) * (int64_t)n_groups + s->chunk * FEW_GROUPS;
-    const int32_t to = place * FEW_PLACE + token * FEW_TOKEN + quad / 8 * FEW_APART + quad % 8;
-    gpu_copy_quad((GPU_SHARED(u16) *)planes, to * 8, GPU_CAST(u16, p->planes), (at * FEW_QUADS + quad) * 8, s->row >= 0);
-    if (quad < FEW_GROUPS / 2)
-        gpu_copy_quad((GPU_SHARED(u16) *)parts, (place * FEW_PARTS + token * FEW_GROUPS + 2 * quad) * 4, GPU_CAST(u16, p->parts), (at + 2 * quad) * 4,
-                      s->row >= 0);
+    GPU_UNROLL
+    for (int32_t i = 0; i < 2; i++) {
+        const int32_t token = me / FEW_TOKEN + 2 * i;
+        const int32_t to = FEW_OF_PLANES + place * FEW_PLACE + token * FEW_TOKEN + quad / FEW_QUADS * FEW_QUADS + within / 4 % 2 * 8 + within / 8 * 4 + within % 4;
+        gpu_copy_quad((GPU_SHARED(u16) *)room, to * 8, GPU_CAST(u16, s->planes[i]), 0, s->there[i]);
+        if (quad < FEW_GROUPS / 2)
+            gpu_copy_quad((GPU_SHARED(u16) *)room, (FEW_OF_PARTS + place * FEW_PARTS + token * (FEW_GROUPS / 2) + quad) * 8, GPU_CAST(u16, s->parts[i]), 0,
+                          s->there[i]);
+        s->planes[i] += FEW_TOKEN;
+        s->parts[i] += FEW_GROUPS;
+    }
     s->chunk++;
 }
+
+/* Begins to bring the next chunk. */
+GPU_FN void few_come(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, GPU_SHARED(quad) *room, int32_t place, int32_t me,
+                     GPU_PRIVATE(few_source) *source, GPU_PRIVATE(few_bringer) *bringer)
+{
+    few_ask(p, is_pair, w, room, place, source);
+    few_bring(p, w, room, place, me, bringer);
+    gpu_copy_commit();
+}
+
+/* ---- products ---- */
 
 /* Where a wave multiplies, and what comes behind that. */
 typedef struct few_sums {
     few_spot spot;
     int32_t n, next_n, pair, next_pair, chunk;
-    float y[4];
+    int32_t column; /* where the lane's column of a product begins: without tokens of the second half it is one of the first */
+    float y[2 * FEW_PAIR];
 } few_sums;
 GPU_TYPE(few_sums, few_sums);
 
-/* Begins the tile of s->spot, of which next_n and next_pair are. */
+/* Begins the tiles of s->spot, of which next_n and next_pair are. */
 GPU_FN void few_begin(few_walk w, GPU_PRIVATE(few_sums) *s)
 {
     const few_spot next = few_next(w, s->spot);
+    const int32_t token = w.lane / 8, column = w.lane / 4;
     s->n = s->next_n;
     s->pair = s->next_pair;
     s->next_n = few_entry(w, next, 1);
     s->next_pair = few_entry(w, next, MOX_GPU_FEW_PAIRS_AT + w.lane % 4);
+    s->column = (s->n > 2 ? token : token % 2) * FEW_TOKEN + column % 2 * 4 + w.lane % 4;
     s->chunk = 0;
     GPU_UNROLL
-    for (int32_t i = 0; i < 4; i++) s->y[i] = 0.0f;
+    for (int32_t i = 0; i < 2 * FEW_PAIR; i++) s->y[i] = 0.0f;
 }
 
-/* y[2 k + h] += rows g and g + 8 of a tile by tokens 2 k of a block, k < products (a constant), the lane's side of a chunk. */
-GPU_FN void few_multiply(four_tile tile, int32_t products, const GPU_SHARED(quad) *column, int32_t second, const GPU_SHARED(u64) *parts, int32_t side,
-                         GPU_PRIVATE(f32) *y)
+/* y[2 k + h] += rows g + 8 h of tile k by the lane's token, over a chunk.  Two groups at a time, as each product waits for the one before. */
+GPU_FN void few_multiply(few_walk w, const GPU_SHARED(quad) *room, int32_t place, int32_t column, GPU_PRIVATE(f32) *y)
 {
-    float c[8][4]; /* [half of the chunk][of two tokens][even words or odd] are chains: each product waits for the one before */
-    uint64_t part[2][2];
+    few_codes k[FEW_PAIR];
     GPU_UNROLL
-    for (int32_t i = 0; i < 8; i++) c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
+    for (int32_t i = 0; i < FEW_PAIR; i++) k[i] = few_tile(w, room, place, i);
     GPU_UNROLL
-    for (int32_t k = 0; k < products; k++)
-        GPU_UNROLL
-        for (int32_t i = 0; i < 2; i++) part[k][i] = gpu_load(parts, k * (2 * FEW_GROUPS) + 2 * i);
-    GPU_UNROLL
-    for (int32_t j = 0; j < 4; j++) {
+    for (int32_t group = 0; group < FEW_GROUPS; group += 2) {
+        const gpu_quad part = gpu_load(room, FEW_OF_PARTS + place * FEW_PARTS + w.lane % 4 * (FEW_GROUPS / 2) + group / 2);
         gpu_quad b[2][2];
+        float c[2][FEW_PAIR][4];
         GPU_UNROLL
-        for (int32_t k = 0; k < products; k++)
+        for (int32_t q = 0; q < 2; q++) {
             GPU_UNROLL
-            for (int32_t i = 0; i < 2; i++) b[k][i] = gpu_load(column + (k == 0 ? 0 : second), i * (4 * FEW_APART) + few_place(j));
-        GPU_UNROLL
-        for (int32_t i = 0; i < 2; i++) {
-            const uint32_t w0 = tile.w[0][i].w[j], w1 = tile.w[1][i].w[j], v0 = w0 >> 8, v1 = w1 >> 8;
+            for (int32_t i = 0; i < 2; i++) b[q][i] = gpu_load(room, FEW_OF_PLANES + place * FEW_PLACE + column + (group + q) * FEW_QUADS + 8 * i);
             GPU_UNROLL
-            for (int32_t k = 0; k < products; k++) {
-                gpu_mma(c[4 * i + 2 * k], w0 & 0x000F000Fu, w1 & 0x000F000Fu, w0 & 0x00F000F0u, w1 & 0x00F000F0u, b[k][i].w[0], b[k][i].w[1]);
-                gpu_mma(c[4 * i + 2 * k + (products == 1 ? 1 : 0)], v0 & 0x000F000Fu, v1 & 0x000F000Fu, v0 & 0x00F000F0u, v1 & 0x00F000F0u,
-                        b[k][i].w[2], b[k][i].w[3]);
-            }
+            for (int32_t i = 0; i < FEW_PAIR; i++) c[q][i][0] = c[q][i][1] = c[q][i][2] = c[q][i][3] = 0.0f;
         }
-    }
-    const int32_t shift = 16 - 16 * side;
-    GPU_UNROLL
-    for (int32_t i = 0; i < 2; i++) {
         GPU_UNROLL
-        for (int32_t h = 0; h < 2; h++) {
-            const float scale = gpu_bits_f32((uint32_t)(tile.scales[h] >> (32 * i)) << shift & 0xFFFF0000u);
-            const float bias = gpu_bits_f32((uint32_t)(tile.biases[h] >> (32 * i)) << shift & 0xFFFF0000u);
+        for (int32_t step = 0; step < 4; step++)
             GPU_UNROLL
-            for (int32_t k = 0; k < products; k++) {
-                const GPU_PRIVATE(f32) *of = c[4 * i + 2 * k] + 2 * h, *odd = c[4 * i + 2 * k + 1] + 2 * h;
-                const float sum = products == 1 ? (of[0] + odd[0]) + (of[1] + odd[1]) : of[0] + of[1];
-                y[2 * k + h] += scale * (sum * gpu_bits_f32((uint32_t)part[k][i]));
-                y[2 * k + h] += bias * gpu_bits_f32((uint32_t)(part[k][i] >> 32));
-            }
-        }
+            for (int32_t i = 0; i < 2 * FEW_PAIR; i++) few_step(k[i % FEW_PAIR], group + i / FEW_PAIR, step, b[i / FEW_PAIR], c[i / FEW_PAIR][i % FEW_PAIR]);
+        GPU_UNROLL
+        for (int32_t i = 0; i < 2 * FEW_PAIR; i++)
+            few_add(k[i % FEW_PAIR], group + i / FEW_PAIR, c[i / FEW_PAIR][i % FEW_PAIR],
+                    part.w[i / FEW_PAIR * 2] | (uint64_t)part.w[i / FEW_PAIR * 2 + 1] << 32, y + 2 * (i % FEW_PAIR));
     }
 }
 
-/* Sums of both sides: of the two products, a lane keeps that which its side's number says, so that lane t has token t. */
 GPU_FN void few_leave(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, const GPU_PRIVATE(few_sums) *s)
 {
-    const int32_t t = w.lane % 4, side = t / 2, row = s->spot.unit * w.rows_of_unit + w.row_of_lane, rows = (int32_t)p->first.first.rows;
-    float total[2];
-    GPU_UNROLL
-    for (int32_t h = 0; h < 2; h++) {
-        const float kept = side == 0 ? s->y[h] : s->y[2 + h], given = side == 0 ? s->y[2 + h] : s->y[h];
-        total[h] = kept + gpu_shuffle(given, w.lane ^ 2);
-    }
+    const int32_t row = few_row(w, s->spot) + w.lane / 4, rows = (int32_t)p->first.first.rows;
     const int64_t at = (int64_t)s->pair * p->y_stride + row;
-    if (t >= s->n) return;
-    if (is_pair) {
-        if (row < rows) gpu_store(p->y, at, silu(total[0]) * total[1]);
-    } else {
-        if (row < rows) gpu_store(p->y, at, total[0]);
-        if (row + 8 < rows) gpu_store(p->y, at + 8, total[1]);
-    }
+    if (w.lane % 4 >= s->n) return;
+    GPU_UNROLL
+    for (int32_t i = 0; i < (is_pair ? 2 : 2 * FEW_PAIR); i++)
+        if (row + 8 * i < rows) gpu_store(p->y, at + 8 * i, is_pair ? silu(s->y[i]) * s->y[2 + i % 2] : s->y[i]);
 }
 
-/* ---- the walk ---- */
-
-/* A chunk, in whose place the next one is asked for.  False where the work ends. */
-GPU_FN bool few_go(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, GPU_PRIVATE(few_source) *source,
-                   GPU_PRIVATE(four_tile) *tile, GPU_PRIVATE(few_sums) *s, const GPU_SHARED(quad) *planes, const GPU_SHARED(quad) *parts,
+/* A chunk.  False where the work ends. */
+GPU_FN bool few_go(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few_walk w, GPU_PRIVATE(few_sums) *s, const GPU_SHARED(quad) *room,
                    int32_t place)
 {
-    const int32_t t = w.lane % 4, side = t / 2;
-    const GPU_SHARED(quad) *column = planes + (w.column + place * w.place);
-    const GPU_SHARED(u64) *of = (const GPU_SHARED(u64) *)parts + (place * FEW_PARTS + t % 2 * FEW_GROUPS + side);
-    if (s->n > 2) few_multiply(*tile, 2, column, w.second, of, side, s->y);
-    else few_multiply(*tile, 1, column, w.second, of, side, s->y);
-    few_ask(p, is_pair, w, source, tile);
+    few_multiply(w, room, place, s->column, s->y);
     if (++s->chunk < w.n_chunks) return true; /* the whole group, here and below */
     few_leave(p, is_pair, w, s);
     s->spot = few_next(w, s->spot);
@@ -322,29 +353,18 @@ GPU_FN bool few_go(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, few
 }
 
 /* What a group does: is_pair (a constant), silu(first x) * (second x), else first x. */
-GPU_FN void few_experts(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, GPU_SHARED(quad) *planes, GPU_SHARED(quad) *parts, int32_t group,
-                        int32_t me)
+GPU_FN void few_experts(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair, GPU_SHARED(quad) *room, int32_t group, int32_t me)
 {
-    const int32_t lane = me % GPU_LANES, wave = me / GPU_LANES, step = is_pair ? 8 : 16, n_groups = (int32_t)p->n_groups;
+    const int32_t n_groups = (int32_t)p->n_groups, rows_of_unit = FEW_EXPERTS_WAVES * 16 * (is_pair ? 1 : FEW_PAIR);
     few_walk w;
-    w.lane = lane;
-    w.rows_of_unit = FEW_WAVES * step;
-    w.row_of_lane = wave * step + lane / 4;
-    w.n_units = ((int32_t)p->first.first.rows + w.rows_of_unit - 1) / w.rows_of_unit;
+    w.lane = me % GPU_LANES;
+    w.wave = me / GPU_LANES;
+    w.rows_of_wave = rows_of_unit / FEW_EXPERTS_WAVES;
+    w.n_units = ((int32_t)p->first.first.rows + rows_of_unit - 1) / rows_of_unit;
     w.n_chunks = (int32_t)p->first.first.cols / FEW_CHUNK;
     w.step_blocks = n_groups / w.n_units;
     w.step_units = n_groups % w.n_units;
     w.entries = p->plan + MOX_GPU_FEW_PLAN;
-    const int32_t column = lane / 4, t = lane % 4;
-    const bool zero = column / 4 != t / 2;
-    w.column = zero ? FEW_PLACES * FEW_PLACE + column / 4 * 2 + 4
-                    : column % 4 / 2 * FEW_TOKEN + (t / 2 * 2 + column % 2) * FEW_APART + t % 2 * 2;
-    w.place = zero ? 0 : FEW_PLACE;
-    w.second = zero ? 0 : 2 * FEW_TOKEN;
-    if (me < FEW_ZEROS) {
-        const gpu_quad none = {{0u, 0u, 0u, 0u}};
-        gpu_store(planes, FEW_PLACES * FEW_PLACE + me, none);
-    }
     if (is_pair) gpu_previous(); /* else the plan is older */
     w.n_blocks = gpu_load(p->plan, 0);
     few_spot spot;
@@ -354,49 +374,44 @@ GPU_FN void few_experts(const GPU_CONSTANT(mox_gpu_experts_few) *p, bool is_pair
         if (!is_pair) gpu_previous();
         return;
     }
-    four_tile tile[FEW_HELD];
     few_source source;
     few_bringer bringer;
     few_sums sums;
     source.next = bringer.next = sums.spot = spot;
     source.expert = few_entry(w, spot, 0);
-    bringer.next_row = few_entry(w, spot, (int32_t)p->rows_at + me / (FEW_GROUPS * FEW_QUADS));
-    bringer.row = -1;
+    few_look(p, w, me, &bringer);
     bringer.chunk = w.n_chunks;
     sums.next_n = few_entry(w, spot, 1);
-    sums.next_pair = few_entry(w, spot, MOX_GPU_FEW_PAIRS_AT + t);
+    sums.next_pair = few_entry(w, spot, MOX_GPU_FEW_PAIRS_AT + w.lane % 4);
     few_turn(p, is_pair, w, &source);
-    GPU_UNROLL
-    for (int32_t i = 0; i < FEW_HELD; i++) few_ask(p, is_pair, w, &source, &tile[i]);
+    few_ask(p, is_pair, w, room, 0, &source);
     if (!is_pair) gpu_previous();
-    GPU_UNROLL
-    for (int32_t i = 0; i < FEW_HELD; i++) few_bring(p, w, planes, parts, i, me, &bringer);
+    few_bring(p, w, room, 0, me, &bringer);
     gpu_copy_commit();
     few_begin(w, &sums);
-    for (int32_t place = 0;; place = FEW_HELD - place) {
+    for (int32_t place = 0;; place = FEW_PLACES - 1 - place) {
         gpu_copy_wait(0);
-        gpu_barrier(); /* and nobody needs the other places any more */
-        GPU_UNROLL
-        for (int32_t i = 0; i < FEW_HELD; i++) few_bring(p, w, planes, parts, FEW_HELD - place + i, me, &bringer);
-        gpu_copy_commit();
-        if (!few_go(p, is_pair, w, &source, &tile[0], &sums, planes, parts, place)) break;
-        if (!few_go(p, is_pair, w, &source, &tile[1], &sums, planes, parts, place + 1)) break;
+        gpu_barrier(); /* and nobody needs the other place any more */
+        if (GPU_DEEP) few_come(p, is_pair, w, room, FEW_PLACES - 1 - place, me, &source, &bringer);
+        if (!few_go(p, is_pair, w, &sums, room, place)) break;
+        if (!GPU_DEEP) {
+            gpu_barrier();
+            few_come(p, is_pair, w, room, place, me, &source, &bringer);
+        }
     }
     gpu_copy_wait(0); /* of what is not there */
 }
 
-GPU_KERNEL_EARLY_DENSE(experts_gate_up_few, FEW_THREADS, 2)
+GPU_KERNEL_EARLY_DENSE(experts_gate_up_few, FEW_EXPERTS_THREADS, 4)
 {
-    GPU_SHARED_ARRAY(quad, planes, FEW_PLACES * FEW_PLACE + FEW_ZEROS);
-    GPU_SHARED_ARRAY(quad, parts, FEW_PLACES * FEW_PARTS / 2);
-    few_experts(p, true, planes, parts, (int32_t)gpu_group_x(), gpu_thread());
+    GPU_SHARED_ARRAY(quad, room, FEW_ROOM);
+    few_experts(p, true, room, (int32_t)gpu_group_x(), gpu_thread());
 }
 
-GPU_KERNEL_EARLY_DENSE(experts_down_few, FEW_THREADS, 2)
+GPU_KERNEL_EARLY_DENSE(experts_down_few, FEW_EXPERTS_THREADS, 4)
 {
-    GPU_SHARED_ARRAY(quad, planes, FEW_PLACES * FEW_PLACE + FEW_ZEROS);
-    GPU_SHARED_ARRAY(quad, parts, FEW_PLACES * FEW_PARTS / 2);
-    few_experts(p, false, planes, parts, (int32_t)gpu_group_x(), gpu_thread());
+    GPU_SHARED_ARRAY(quad, room, FEW_ROOM);
+    few_experts(p, false, room, (int32_t)gpu_group_x(), gpu_thread());
 }
 
 #endif

@@ -16,6 +16,10 @@
  *   GPU_KERNEL_HASTY(name, threads) {}   an early one that lets the launch behind it begin at once
  *   GPU_KERNEL_DENSE(name, threads, groups) {}, GPU_KERNEL_EARLY_DENSE, GPU_KERNEL_HASTY_DENSE   the same, with so
  *                                  few registers that so many groups are on a processor of the GPU at once
+ *   GPU_REHEARSE(real, pays) {}    in an early kernel: where `pays` is not 0, goes twice through what is behind the wait, first with real = 0, which makes
+ *                                  nothing, but the GPU then has the instructions at hand when it counts.  The body begins with
+ *                                  if (real != 0) { gpu_barrier(); gpu_previous(); } and does what R7 forbids only if real is not 0.  It pays where groups begin
+ *                                  long before the launch in front ends; targets without early kernels go once
  *   GPU_FN type name(...)          a function that kernels call
  *   gpu_group_x() _y() _z()        int64, which group this is.  Kernel bodies only, as is
  *   gpu_thread()                   int32, which thread of the group this is
@@ -25,6 +29,7 @@
  *   GPU_PRIVATE(t) *p              a variable of the thread
  *   GPU_CONSTANT(type) *p          parameters
  *   GPU_SHARED_ARRAY(t, name, n)   declares shared memory, in kernel bodies only; undefined at first
+ *   GPU_DEEP                       a constant: shared arrays may have 48 KiB, see R6
  *   GPU_TYPE(t, type)              makes a struct usable as t; GPU_CAST(t, p) is p as const GPU_GLOBAL(t) *,
  *                                  and GPU_SHARED_CAST(t, p) is p as GPU_SHARED(t) *
  *   gpu_load(p, i)                 reads p[i] of global or shared memory; there is no other way
@@ -83,6 +88,7 @@
  *                                  zeros where it is not there.  gpu_copy_commit() ends a batch;
  *                                  gpu_copy_wait(n), n a constant, waits for all but the last n
  *                                  batches of this thread.  Other threads see them after a barrier
+ *   gpu_copy_pair(to, i, from)     likewise 8 bytes of weights to a shared u64
  *
  *   GPU_SHARED_TILES(name, n)      a GPU_SHARED_ARRAY of u16 with rows of 64 numbers that the words below may read
  *   gpu_rows_mma(c, a, p, col, n, lane)   C_j += A B_j for j < n, where c is an array of them, a is this wave's, and
@@ -108,7 +114,7 @@
  *   R4  private arrays are indexed by constants or by counters of loops marked GPU_UNROLL.
  *   R5  gpu_load and gpu_store take addresses that are multiples of the element's size, and two
  *       threads do not write the two bytes of one 16-bit word.
- *   R6  shared arrays of a kernel have 32 KiB at most, all together.
+ *   R6  shared arrays of a kernel have 32 KiB at most, all together, and 48 where GPU_DEEP is true.
  *   R7  before gpu_previous() a GPU_KERNEL_EARLY stores nothing to global memory and loads nothing that
  *       the launch in front of it stored, nor, if that one is hasty, what the one in front of both did, and so on;
  *       what older ones stored is there.  All threads reach it.

@@ -73,8 +73,8 @@ GPU_KERNEL_HASTY(gqa_heads, HEADS_THREADS)
     const int32_t heads = (int32_t)p->heads, kv_heads = (int32_t)p->kv_heads, n_heads = heads + 2 * kv_heads;
     const int32_t asked = (int32_t)gpu_group_x() * HEADS_WAVES + wave, x = asked < n_heads ? asked : n_heads - 1;
     const bool is_q = x < heads, is_v = x >= heads + kv_heads;
-    int64_t i_row;
-    const mox_gpu_span s = gpu_load(p->spans, span_of_row(p->spans, gpu_group_y(), &i_row));
+    int64_t i_row = 0;
+    const mox_gpu_span s = gpu_load(p->spans, p->single != 0 ? gpu_group_y() : span_of_row(p->spans, gpu_group_y(), &i_row));
     const int64_t row = s.row0 + i_row, h = is_q ? x : is_v ? x - heads - kv_heads : x - heads;
     const int64_t at = (row * (is_q ? heads : kv_heads) + h) * p->dim + lane;
     const GPU_GLOBAL(f32) *from = (is_q ? p->q : is_v ? p->v : p->k) + at;

@@ -286,6 +286,51 @@ GPU_KERNEL_HASTY(matvec4, PRODUCT4_THREADS)
     if (p->sum != 0) gpu_store(p->sum, at, other + y);
 }
 
+enum { TWO_TILES = MOX_GPU_FOUR_TWO / 16 };
+static_assert(PRODUCT4_WAVES * FOUR_CHUNK >= MOX_GPU_TWO_COLS, "a wave has one chunk");
+
+/* Half as many groups, so that each has a processor of the GPU to itself long before the launch in front ends. */
+GPU_KERNEL_HASTY(matvec4_two, PRODUCT4_THREADS)
+{
+    GPU_SHARED_ARRAY(quad, planes, PRODUCT4_WAVES * FOUR_QUADS + FOUR_ZEROS);
+    GPU_SHARED_ARRAY(f32, sums, PRODUCT4_WAVES * TWO_TILES * FOUR_SUMS);
+    const int32_t me = gpu_thread(), lane = me % GPU_LANES, wave = me / GPU_LANES, n_chunks = (int32_t)p->w.cols / FOUR_CHUNK;
+    const int64_t row = gpu_group_x() * (16 * TWO_TILES), t = gpu_group_y(), at = t * p->y_stride + row + me;
+    GPU_SHARED(quad) *of_chunk = planes + wave * FOUR_QUADS, *zeros = planes + PRODUCT4_WAVES * FOUR_QUADS;
+    const bool there = wave < n_chunks, has_row = me < 16 * TWO_TILES && row + me < p->w.rows; /* the first is the same in a wave */
+    const int32_t chunk = there ? wave : n_chunks - 1;
+    four_tile tile[FOUR_TILES];
+    four_zeros(zeros, me);
+    GPU_UNROLL
+    for (int32_t k = 0; k < TWO_TILES; k++) four_load(p->w, row + 16 * k, chunk, lane, &tile[k]);
+    GPU_REHEARSE(real, 1) {
+        float sum[2 * FOUR_TILES], v[8], other = 0.0f;
+        GPU_UNROLL
+        for (int32_t i = 0; i < 2 * FOUR_TILES; i++) sum[i] = 0.0f;
+        GPU_UNROLL
+        for (int32_t i = 0; i < 8; i++) v[i] = 0.0f;
+        if (real != 0) {
+            gpu_barrier();
+            gpu_previous();
+            four_eight(p->x + (t * p->x_stride + chunk * FOUR_CHUNK), lane, v);
+            if (p->sum != 0 && has_row) other = gpu_load(p->with, at);
+        }
+        if (there) four_planes(v, of_chunk, lane);
+        gpu_barrier();
+        GPU_UNROLL
+        for (int32_t k = 0; k < TWO_TILES; k++) {
+            if (there) four_dots(&tile[k], 1, of_chunk, zeros, 1.0f, lane, sum + 2 * k);
+            four_leave(sum + 2 * k, sums + k * PRODUCT4_WAVES * FOUR_SUMS, wave, lane);
+        }
+        gpu_barrier();
+        if (!has_row) continue;
+        const float y = four_join(sums + me / 16 * PRODUCT4_WAVES * FOUR_SUMS, PRODUCT4_WAVES, me % 16) + four_bias(p->bias, row + me);
+        if (real == 0) continue;
+        gpu_store(p->y, at, y);
+        if (p->sum != 0) gpu_store(p->sum, at, other + y);
+    }
+}
+
 /* Many rows: a wave splits its chunk of x once for its tiles of rows. */
 GPU_KERNEL_EARLY_DENSE(matvec4_tall, FOUR_THREADS, 2)
 {

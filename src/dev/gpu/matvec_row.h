@@ -82,36 +82,45 @@ GPU_KERNEL_HASTY(matvec_row, ROW_THREADS)
     const float bias = p->bias.type == MOX_GPU_NONE ? 0.0f : stored_number(p->bias.data, (int32_t)p->bias.type, r);
     row_unit u = row_load(p->w, r, least(first, cols - ROW_COLS));
     eight_gains gains = load_eight_gains(p->norm.weight, least(first, cols - ROW_COLS));
-    float sum = 0.0f, of_x = 0.0f;
-    gpu_previous();
-    for (int64_t col = first; col < cols; col += ROW_THREADS * ROW_COLS) {
-        if (col != first) {
-            u = row_load(p->w, r, col);
-            gains = load_eight_gains(p->norm.weight, col);
+    GPU_REHEARSE(real, p->rehearse) {
+        float sum = 0.0f, of_x = 0.0f;
+        if (real != 0) {
+            gpu_barrier();
+            gpu_previous();
         }
-        const gpu_quad low = gpu_load(GPU_CAST(quad, x), (int32_t)col / 4), high = gpu_load(GPU_CAST(quad, x), (int32_t)col / 4 + 1);
-        float w[ROW_COLS]; /* made while x is on its way */
-        row_numbers(u, kind, w);
-        times_eight_gains(gains, p->norm.weight, p->norm.offset, w);
-        GPU_UNROLL
-        for (int32_t i = 0; i < ROW_COLS; i++) {
-            const float v = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
-            of_x += v * v;
-            sum += w[i] * v;
+        for (int64_t col = first; col < (real != 0 ? cols : first + 1); col += ROW_THREADS * ROW_COLS) {
+            if (col != first) {
+                u = row_load(p->w, r, col);
+                gains = load_eight_gains(p->norm.weight, col);
+            }
+            gpu_quad low = {{0u, 0u, 0u, 0u}}, high = low;
+            if (real != 0) {
+                low = gpu_load(GPU_CAST(quad, x), (int32_t)col / 4);
+                high = gpu_load(GPU_CAST(quad, x), (int32_t)col / 4 + 1);
+            }
+            float w[ROW_COLS]; /* made while x is on its way */
+            row_numbers(u, kind, w);
+            times_eight_gains(gains, p->norm.weight, p->norm.offset, w);
+            GPU_UNROLL
+            for (int32_t i = 0; i < ROW_COLS; i++) {
+                const float v = gpu_bits_f32(i < 4 ? low.w[i % 4] : high.w[i % 4]);
+                of_x += v * v;
+                sum += w[i] * v;
+            }
         }
+        sum = gpu_lane_sum(sum);
+        of_x = gpu_lane_sum(of_x);
+        if (me % GPU_LANES == 0) {
+            gpu_store(scratch, me / GPU_LANES, sum);
+            gpu_store(of_squares, me / GPU_LANES, of_x);
+        }
+        gpu_barrier();
+        if (me != 0) continue;
+        sum = row_join(scratch, 1);
+        of_x = row_join(of_squares, 1);
+        sum = p->norm.out != 0 ? sum * inverse_rms(of_x, cols, p->norm.eps) : sum;
+        if (real != 0) gpu_store(p->y, t * p->y_stride + r, sum + bias);
     }
-    sum = gpu_lane_sum(sum);
-    of_x = gpu_lane_sum(of_x);
-    if (me % GPU_LANES == 0) {
-        gpu_store(scratch, me / GPU_LANES, sum);
-        gpu_store(of_squares, me / GPU_LANES, of_x);
-    }
-    gpu_barrier();
-    if (me != 0) return;
-    sum = row_join(scratch, 1);
-    of_x = row_join(of_squares, 1);
-    sum = p->norm.out != 0 ? sum * inverse_rms(of_x, cols, p->norm.eps) : sum;
-    gpu_store(p->y, t * p->y_stride + r, sum + bias);
 }
 
 #endif

@@ -18,8 +18,8 @@
     X(embed, 128) X(kv_append, 128) X(attention, 128) X(attention_merge, 128) X(mla_absorb, 64) \
     X(conv1d_silu, 256) X(conv1d_shift, 256) X(gdn_qk_norm, 128) X(gdn_gates, 256)              \
     X(gdn_recurrent, 128) X(router_topk, 512) X(router_sigmoid, 512) X(moe_bucket, 256)         \
-    X(moe_combine, 256) X(matvec4, 512) X(matvec4_tall, 256) X(matvec_row, 256)                 \
-    X(matvec_rows, 256)                                                                         \
+    X(moe_combine, 256) X(matvec4, 512) X(matvec4_two, 512) X(matvec4_tall, 256)                \
+    X(matvec_row, 256) X(matvec_rows, 256)                                                      \
     X(attention_decode_64, 512) X(attention_decode_128, 512) X(attention_decode_256, 256)       \
     X(gqa_heads, 128) X(half_rows, 128) X(matmul, 128) X(matmul_q4, 128) X(matmul_f32, 256)     \
     X(moe_sort, 256) X(moe_tiles, 256) X(experts_gate_up_tiles, 128)                            \
@@ -28,7 +28,7 @@
     X(attention_flash_128, 128) X(attention_flash_256, 128) X(attention_share_64, 128)          \
     X(attention_share_128, 128) X(attention_share_256, 128) X(attention_join, 128)              \
     X(plane_rows, 256) X(matmul_few, 256) X(matmul_few_three, 256) X(gate_up_few, 256)          \
-    X(experts_plan_few, 256) X(experts_gate_up_few, 256) X(experts_down_few, 256)               \
+    X(experts_plan_few, 256) X(experts_gate_up_few, 128) X(experts_down_few, 128)               \
     X(rms_norm_long, 1024)                                                                      \
     X(residual_norm_long, 1024) X(experts4_gate_up, 256) X(experts4_down, 768)                  \
     X(experts4_down_long, 256) X(project4, 768) X(project4_many, 256) X(project4_long, 512)     \
@@ -43,6 +43,8 @@ typedef enum mox_gpu_kernel {
 } mox_gpu_kernel;
 
 /* ---- what kernels share ---- */
+
+/* rehearse, in parameters: whether GPU_REHEARSE pays. */
 
 /* Formats of stored numbers. */
 enum {
@@ -230,8 +232,8 @@ typedef struct mox_gpu_normed {
 } mox_gpu_normed;
 
 /* y[t, :] = W x[t, :] + bias; where sum is not NULL also sum[t, :] = with[t, :] + y[t, :], of strides y_stride, and sum
- * may be `with`.  Grid (ceil(rows / 16), n); matvec4_tall, for many rows: (ceil(rows / TALL), n), with neither norm nor sum. */
-enum { MOX_GPU_FOUR_TALL = 48 };
+ * may be `with`.  Grid (ceil(rows / 16), n); matvec4_two, for at most TWO_COLS columns: (ceil(rows / 32), n), without a norm; matvec4_tall, for many rows: (ceil(rows / TALL), n), with neither norm nor sum. */
+enum { MOX_GPU_FOUR_TALL = 48, MOX_GPU_FOUR_TWO = 32, MOX_GPU_TWO_COLS = 4096 };
 typedef struct mox_gpu_matvec4 {
     mox_gpu_mat w;
     const GPU_GLOBAL(f32) *x;
@@ -242,6 +244,7 @@ typedef struct mox_gpu_matvec4 {
     mox_gpu_vec bias;
     mox_gpu_normed norm;
 } mox_gpu_matvec4;
+typedef mox_gpu_matvec4 mox_gpu_matvec4_two;
 typedef mox_gpu_matvec4 mox_gpu_matvec4_tall;
 
 /* ---- experts4.h: what matvec4.h reads; x at multiples of 16 bytes ---- */
@@ -308,6 +311,7 @@ typedef struct mox_gpu_matvec_row {
     int64_t x_stride, y_stride;
     mox_gpu_vec bias;
     mox_gpu_normed norm;
+    int64_t rehearse;
 } mox_gpu_matvec_row;
 
 /* matvec_rows.h: the same for n tokens, without a norm.  Grid (ceil(rows / ROWS_ROWS), ceil(n / ROWS_TOKENS)). */
@@ -370,6 +374,7 @@ typedef struct mox_gpu_attention {
     int64_t window, n_pieces;
     float scale;
     int32_t causal;
+    int64_t rehearse; /* decode.h */
 } mox_gpu_attention;
 typedef mox_gpu_attention mox_gpu_attention_merge;
 
@@ -398,7 +403,7 @@ typedef struct mox_gpu_gqa_heads {
     mox_gpu_vec q_weight, k_weight;
     int64_t heads, kv_heads, dim, rotary_dim;
     float offset, eps, mscale;
-    int32_t unused;
+    int32_t single; /* all spans have one row, so which is whose need not be looked for; or 0 */
 } mox_gpu_gqa_heads;
 
 /* ---- mla.h ---- */
@@ -544,7 +549,7 @@ typedef struct mox_gpu_router_topk {
     const GPU_GLOBAL(f32) *logits;
     GPU_GLOBAL(i32) *ids;
     GPU_GLOBAL(f32) *weights;
-    int64_t n_experts, k, renormalize;
+    int64_t n_experts, k, renormalize, rehearse;
 } mox_gpu_router_topk;
 
 /* ops/moe.h's router_sigmoid.  At most MOX_GPU_ROUTER_EXPERTS experts.  Grid n, 512 threads. */
@@ -644,7 +649,7 @@ typedef mox_gpu_gate_up_tiles mox_gpu_gate_up_tiles_q4;
 
 /* ---- few.h: some tokens; weights that matvec4.h reads; groups of 256 threads ---- */
 
-enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_GROUP = 64 };
+enum { MOX_GPU_FEW_TOKENS = 16, MOX_GPU_FEW_ROWS = 32, MOX_GPU_FEW_THREE_ROWS = 48, MOX_GPU_FEW_PAIRS = 1024, MOX_GPU_FEW_GROUP = 64 };
 
 /* x[t, :] as the three kernels below take it: planes [n, groups, 16] and parts [n, groups], by groups of FEW_GROUP columns.
  * x at a multiple of 16 bytes, its stride one of 4, cols one of FEW_GROUP.  Grid (ceil(cols / 2048), n). */
@@ -667,7 +672,7 @@ typedef struct mox_gpu_matmul_few {
 } mox_gpu_matmul_few;
 
 /* yi[t, :] = wi x[t, :] + biasi, yi [n, rows of wi].
- * Grid (ceil(n / MOX_GPU_FEW_TOKENS), the sum of ceil(rows / (FEW_ROWS * 8 / split))). */
+ * Grid (ceil(n / MOX_GPU_FEW_TOKENS), the sum of ceil(rows / (FEW_THREE_ROWS * 8 / split))). */
 typedef struct mox_gpu_matmul_few_three {
     mox_gpu_mat w0, w1, w2;
     mox_gpu_vec bias0, bias1, bias2;
@@ -704,7 +709,7 @@ typedef struct mox_gpu_experts_plan_few {
 /* Pair i of a plan writes row i of y; rows_at: which four numbers of an entry say what rows of planes are read.  Rows are a multiple of 16.
  *   experts_gate_up_few: silu(first x) * (second x)
  *   experts_down_few: first x.  The plan was made before the launch in front
- * Grid n_groups, any number. */
+ * Grid n_groups, any number; 128 threads. */
 typedef struct mox_gpu_experts_few {
     mox_gpu_stack first, second;
     const GPU_GLOBAL(i32) *plan;

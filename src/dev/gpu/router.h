@@ -163,48 +163,56 @@ GPU_KERNEL_HASTY(router_topk, ROUTER_THREADS)
     const GPU_GLOBAL(f32) *logits = p->logits + gpu_group_x() * n;
     GPU_GLOBAL(i32) *ids = p->ids + gpu_group_x() * k;
     GPU_GLOBAL(f32) *weights = p->weights + gpu_group_x() * k;
-    gpu_previous();
-    if (me < room.n_runs * ROUTER_RUN) /* apart from the loop, which has to work out its turns before it asks */
-        gpu_store(room.values, me, me < n ? comparable(gpu_load(logits, me)) : -GPU_INFINITY);
-    for (int32_t x = me + ROUTER_THREADS; x < room.n_runs * ROUTER_RUN; x += ROUTER_THREADS)
-        gpu_store(room.values, x, x < n ? comparable(gpu_load(logits, x)) : -GPU_INFINITY);
-    list_runs(room, me);
-    for (int32_t member = member_of(me); member < room.n_runs << room.length; member += ROUTER_THREADS / ROUTER_SHARE) {
-        const float v = gpu_load(room.lists, member);
-        const int32_t x = gpu_load(room.experts, member);
-        float top;
-        const int32_t rank = rank_of(room, member, v, me, &top);
-        const float weight = above(v, top);
-        if (part_of(me) != 0 || rank >= k) continue;
-        gpu_store(room.chosen, rank, weight);
-        gpu_store(ids, rank, x);
-        if (rank == 0) gpu_store(first, 0, top);
-    }
-    gpu_barrier();
-    const float top = gpu_load(first, 0);
-    float finite = top == -GPU_INFINITY ? 0.0f : 1.0f;
-    if (top == GPU_INFINITY) { /* the whole group, as in what follows */
-        finite = 0.0f;
-        for (int32_t x = me; x < n; x += ROUTER_THREADS)
-            if (gpu_abs(gpu_load(room.values, x)) < GPU_INFINITY) finite = 1.0f;
-        finite = group_max(finite, scratch, me, ROUTER_THREADS);
-    }
-    if (finite == 0.0f) { /* no order to go by */
-        gpu_barrier_all(); /* ids were stored */
-        for (int32_t s = me; s < k; s += ROUTER_THREADS) {
-            gpu_store(ids, s, s);
-            gpu_store(weights, s, 1.0f / (float)k);
+    GPU_REHEARSE(real, p->rehearse) {
+        if (real != 0) {
+            gpu_barrier();
+            gpu_previous();
         }
-        return;
+        if (me < room.n_runs * ROUTER_RUN) /* apart from the loop, which has to work out its turns before it asks */
+            gpu_store(room.values, me, real == 0 ? (float)me : me < n ? comparable(gpu_load(logits, me)) : -GPU_INFINITY);
+        for (int32_t x = me + ROUTER_THREADS; x < room.n_runs * ROUTER_RUN; x += ROUTER_THREADS)
+            gpu_store(room.values, x, real == 0 ? (float)x : x < n ? comparable(gpu_load(logits, x)) : -GPU_INFINITY);
+        list_runs(room, me);
+        for (int32_t member = member_of(me); member < room.n_runs << room.length; member += ROUTER_THREADS / ROUTER_SHARE) {
+            const float v = gpu_load(room.lists, member);
+            const int32_t x = gpu_load(room.experts, member);
+            float top;
+            const int32_t rank = rank_of(room, member, v, me, &top);
+            const float weight = above(v, top);
+            if (part_of(me) != 0 || rank >= k) continue;
+            gpu_store(room.chosen, rank, weight);
+            if (real != 0) gpu_store(ids, rank, x);
+            if (rank == 0) gpu_store(first, 0, top);
+        }
+        gpu_barrier();
+        const float top = gpu_load(first, 0);
+        float finite = top == -GPU_INFINITY ? 0.0f : 1.0f;
+        if (top == GPU_INFINITY) { /* the whole group, as in what follows */
+            finite = 0.0f;
+            for (int32_t x = me; x < n; x += ROUTER_THREADS)
+                if (gpu_abs(gpu_load(room.values, x)) < GPU_INFINITY) finite = 1.0f;
+            finite = group_max(finite, scratch, me, ROUTER_THREADS);
+        }
+        if (finite == 0.0f) { /* no order to go by */
+            gpu_barrier_all(); /* ids were stored */
+            for (int32_t s = me; s < k; s += ROUTER_THREADS) {
+                gpu_store(ids, s, s);
+                gpu_store(weights, s, 1.0f / (float)k);
+            }
+            continue;
+        }
+        float sum = 0.0f;
+        if (p->renormalize == 0) {
+            for (int32_t x = me; x < n; x += ROUTER_THREADS) sum += above(gpu_load(room.values, x), top);
+            sum = group_sum(sum, scratch, me, ROUTER_THREADS);
+        }
+        if (me >= k) continue; /* no barrier follows */
+        if (p->renormalize != 0) sum = sum_of_chosen(room.chosen, k);
+        for (int32_t s = me; s < k; s += ROUTER_THREADS) {
+            const float weight = gpu_load(room.chosen, s) / sum;
+            if (real != 0) gpu_store(weights, s, weight);
+        }
     }
-    float sum = 0.0f;
-    if (p->renormalize == 0) {
-        for (int32_t x = me; x < n; x += ROUTER_THREADS) sum += above(gpu_load(room.values, x), top);
-        sum = group_sum(sum, scratch, me, ROUTER_THREADS);
-    }
-    if (me >= k) return; /* no barrier follows */
-    if (p->renormalize != 0) sum = sum_of_chosen(room.chosen, k);
-    for (int32_t s = me; s < k; s += ROUTER_THREADS) gpu_store(weights, s, gpu_load(room.chosen, s) / sum);
 }
 
 /* ---- sigmoid with groups ---- */

@@ -236,8 +236,8 @@ typedef struct share_place {
     int64_t row;
 } share_place;
 
-/* Queries to the planes, scaled.  A thread has dim / SHARE_EACH numbers of one, which are neighbours. */
-GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place at, share_planes query, int32_t dim, int32_t me)
+/* Queries to the planes, scaled; zeros that are not real.  A thread has dim / SHARE_EACH numbers of one, which are neighbours. */
+GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place at, share_planes query, bool real, int32_t dim, int32_t me)
 {
     const int32_t lane = me % GPU_LANES, head = me / SHARE_EACH, each = dim / SHARE_EACH, i0 = me % SHARE_EACH * each;
     const GPU_GLOBAL(f32) *from = p->q + (at.row * p->q_stride + (at.head0 + head) * p->q_head_stride);
@@ -246,7 +246,7 @@ GPU_FN void share_queries(const GPU_CONSTANT(mox_gpu_attention) *p, share_place 
     for (int32_t j = 0; j < SHARE_WIDEST / SHARE_EACH; j += 4) {
         gpu_quad four = {{0u, 0u, 0u, 0u}};
         if (j >= each) continue;
-        if (head < at.n_heads) four = gpu_load_quad(from, i0 + j);
+        if (real && head < at.n_heads) four = gpu_load_quad(from, i0 + j);
         GPU_UNROLL
         for (int32_t k = 0; k < 4; k++) {
             v[j + k] = p->scale * gpu_bits_f32(four.w[k]);
@@ -384,7 +384,7 @@ GPU_FN void share_group(const GPU_CONSTANT(mox_gpu_attention) *p, share_room roo
     for (int32_t i = 0; i < SHARE_WIDEST / 2; i++) st.sum[i] = 0.0f;
     st.peak.max = -GPU_INFINITY;
     st.peak.denom = 0.0f;
-    share_queries(p, at, room.query, dim, me);
+    share_queries(p, at, room.query, true, dim, me);
     if (!is_old) { /* a whole wave */
         share_fetch_keys(p, where, at.kv_head, dim, lane, &step);
         share_fetch_values(p, where, at.kv_head, dim, lane, &step);

@@ -31,6 +31,13 @@ static mox_status slot_kv_append(mox_dev *d, const mox_kv_append_args *a, mox_er
 /* [n, heads, dim] without gaps? */
 static bool is_dense(int64_t stride, int64_t head_stride, int64_t heads, int64_t dim) { return head_stride == dim && stride == heads * dim; }
 
+static bool are_single(const mox_span *spans, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (spans[i].n != 1) return false;
+    return true;
+}
+
 static mox_status slot_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_err *err)
 {
     const mox_rms_norm_args *qn = &a->q_norm, *kn = &a->k_norm;
@@ -50,7 +57,8 @@ static mox_status slot_gqa_heads(mox_dev *d, const mox_gqa_heads_args *a, mox_er
                    .spans = mox_gpu_spans(d, a->k_append.spans, a->k_append.n_spans), .k_cache = mox_gpu_cache_of(&a->k_append.cache),
                    .v_cache = mox_gpu_cache_of(&a->v_append.cache), .q_weight = mox_gpu_vec_of(&qn->weight),
                    .k_weight = mox_gpu_vec_of(&kn->weight), .heads = heads, .kv_heads = kv_heads, .dim = dim,
-                   .rotary_dim = r->rotary_dim, .offset = qn->offset, .eps = qn->eps, .mscale = r->mscale);
+                   .rotary_dim = r->rotary_dim, .offset = qn->offset, .eps = qn->eps, .mscale = r->mscale,
+                   .single = are_single(a->k_append.spans, a->k_append.n_spans) ? 1 : 0);
     return MOX_OK;
 }
 
@@ -118,8 +126,12 @@ static void attend_singles(mox_dev *d, mox_gpu_attention p, const mox_span *span
         if (cut) mox_gpu_launch(d, MOX_GPU_KERNEL_attention_merge, p.heads, p.n_spans, 1, &p, sizeof p);
         return;
     }
-    if (deepest_of(&p, spans) < MOX_GPU_DECODE_KEYS) {
+    /* A group of decode.h has a processor of its own; when there are more of them, one that takes all heads of a key is done sooner. */
+    if (deepest_of(&p, spans) < MOX_GPU_DECODE_KEYS && p.heads * p.n_spans <= MOX_GPU_PROCESSORS) {
+        mox_dev_gpu *g = (mox_dev_gpu *)d;
+        p.rehearse = g->leaves_room;
         mox_gpu_launch(d, kernels.decode, p.heads, p.n_spans, 1, &p, sizeof p);
+        g->attention_groups = p.heads * p.n_spans;
         return;
     }
     const int64_t groups = p.kv_heads * mox_ceil_div(p.heads / p.kv_heads, MOX_GPU_SHARE_HEADS), most = SHARE_GROUPS / (groups * p.n_spans);

@@ -53,7 +53,13 @@ bool mox_gpu_product_adds(mox_dev *d, const mox_residual_norm_args *a)
     if (!fits || !mox_gpu_drop(d)) return false;
     p.with = a->a;
     p.sum = a->res;
-    mox_gpu_launch(d, MOX_GPU_KERNEL_matvec4, mox_ceil_div(p.w.rows, FOUR_ROWS), a->rows, 1, &p, sizeof p);
+    mox_dev_gpu *g = (mox_dev_gpu *)d;
+    /* Groups that find no processor of the GPU while attention is on some begin late and end late, so there are half as many where that helps. */
+    const int64_t one = mox_ceil_div(p.w.rows, FOUR_ROWS) * a->rows, two = mox_ceil_div(p.w.rows, MOX_GPU_FOUR_TWO) * a->rows;
+    g->leaves_room = g->attention_groups > 0 && p.w.cols <= MOX_GPU_TWO_COLS && g->attention_groups + one > MOX_GPU_PROCESSORS &&
+                     g->attention_groups + two <= MOX_GPU_PROCESSORS;
+    mox_gpu_launch(d, g->leaves_room ? MOX_GPU_KERNEL_matvec4_two : MOX_GPU_KERNEL_matvec4, (g->leaves_room ? two : one) / a->rows, a->rows, 1, &p,
+                   sizeof p);
     return true;
 }
 
@@ -81,7 +87,9 @@ static mox_status slot_matmul(mox_dev *d, const mox_matmul_args *a, mox_err *err
         mox_gpu_matvec_row p = {.w = w, .x = a->x, .y = a->y, .x_stride = a->x_stride, .y_stride = a->y_stride,
                                 .bias = mox_gpu_vec_of(&a->bias)};
         p.norm = take_norm(d, &p.x, &p.x_stride, a->y, a->n, w.cols);
-        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec_row, w.rows + (p.norm.out ? 1 : 0), a->n, 1, &p, sizeof p);
+        const int64_t groups = w.rows + (p.norm.out ? 1 : 0);
+        p.rehearse = ((mox_dev_gpu *)d)->leaves_room && groups * a->n <= MOX_GPU_PROCESSORS;
+        mox_gpu_launch(d, MOX_GPU_KERNEL_matvec_row, groups, a->n, 1, &p, sizeof p);
         return MOX_OK;
     }
     if (!a->exact && mox_gpu_few_takes(d, &w, a->x, a->n, a->x_stride)) {

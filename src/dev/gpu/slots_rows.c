@@ -99,7 +99,7 @@ static mox_status slot_router_topk(mox_dev *d, const mox_router_topk_args *a, mo
         return mox_fail(err, MOX_E_UNSUPPORTED, "device %s: router_topk sorts, and counts no degenerate rows", d->name);
     MOX_TRY(check_experts(d, a->n_experts, err));
     MOX_GPU_LAUNCH(d, router_topk, a->n, 1, 1, .logits = a->logits, .ids = a->ids, .weights = a->weights, .n_experts = a->n_experts,
-                   .k = a->k, .renormalize = a->renormalize);
+                   .k = a->k, .renormalize = a->renormalize, .rehearse = ((mox_dev_gpu *)d)->leaves_room && a->n <= MOX_DEV_TOGETHER);
     return MOX_OK;
 }
 

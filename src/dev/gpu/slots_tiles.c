@@ -62,7 +62,7 @@ void mox_gpu_tile_matmul(mox_dev *d, const mox_matmul_args *a)
 
 /* ---- some tokens ---- */
 
-enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 256, FEW_GROUPS = 2 * MOX_GPU_PROCESSORS };
+enum { PLANE_COLS = 2048, FEW_WAVES = 8, TILE_ROWS = 16, FEW_CHUNK = 256, FEW_GROUPS = 2 * MOX_GPU_PROCESSORS, EXPERT_GROUPS = 4 * MOX_GPU_PROCESSORS };
 
 /* Rows as plane_rows leaves them. */
 typedef struct planes {
@@ -108,9 +108,9 @@ void mox_gpu_few_project(mox_dev *d, const mox_project_args *a)
 {
     const mox_matmul_args *m = a->product;
     const planes x = planes_of(d, rows_of(m));
-    const int64_t split = few_split(m[0].w.rows + m[1].w.rows + m[2].w.rows, MOX_GPU_FEW_ROWS, m[0].w.cols);
+    const int64_t split = few_split(m[0].w.rows + m[1].w.rows + m[2].w.rows, MOX_GPU_FEW_THREE_ROWS, m[0].w.cols);
     int64_t groups = 0;
-    for (int i = 0; i < MOX_PROJECT_MOST; i++) groups += few_groups(m[i].w.rows, MOX_GPU_FEW_ROWS, split);
+    for (int i = 0; i < MOX_PROJECT_MOST; i++) groups += few_groups(m[i].w.rows, MOX_GPU_FEW_THREE_ROWS, split);
     MOX_GPU_LAUNCH(d, matmul_few_three, few_blocks(m[0].n), groups, 1, .w0 = mox_gpu_mat_of(&m[0].w), .w1 = mox_gpu_mat_of(&m[1].w),
                    .w2 = mox_gpu_mat_of(&m[2].w), .bias0 = mox_gpu_vec_of(&m[0].bias), .bias1 = mox_gpu_vec_of(&m[1].bias),
                    .bias2 = mox_gpu_vec_of(&m[2].bias), .y0 = m[0].y, .y1 = m[1].y, .y2 = m[2].y, .planes = x.x, .parts = x.parts,
@@ -162,12 +162,12 @@ void mox_gpu_few_experts(mox_dev *d, const mox_moe_ffn_args *a, const int32_t *i
     MOX_GPU_LAUNCH(d, experts_plan_few, mox_ceil_div(a->dim, PLANE_COLS), a->n + 1, 1, .ids = ids, .plan = plan,
                    .rows = {.x = a->x, .planes = x_planes, .parts = parts, .cols = a->dim, .x_stride = a->dim}, .n_pairs = pairs,
                    .n_experts = n_places, .x_divisor = a->k);
-    MOX_GPU_LAUNCH(d, experts_gate_up_few, FEW_GROUPS, 1, 1, .first = x->gate, .second = x->up, .plan = plan, .planes = x_planes, .parts = parts,
-                   .y = a->mid, .y_stride = a->width, .rows_at = MOX_GPU_FEW_ROWS_AT, .n_groups = FEW_GROUPS);
+    MOX_GPU_LAUNCH(d, experts_gate_up_few, EXPERT_GROUPS, 1, 1, .first = x->gate, .second = x->up, .plan = plan, .planes = x_planes, .parts = parts,
+                   .y = a->mid, .y_stride = a->width, .rows_at = MOX_GPU_FEW_ROWS_AT, .n_groups = EXPERT_GROUPS);
     MOX_GPU_LAUNCH(d, plane_rows, mox_ceil_div(a->width, PLANE_COLS), pairs, 1, .x = a->mid, .planes = x_planes, .parts = parts, .cols = a->width,
                    .x_stride = a->width);
-    MOX_GPU_LAUNCH(d, experts_down_few, FEW_GROUPS, 1, 1, .first = x->down, .plan = plan, .planes = x_planes, .parts = parts, .y = a->rows,
-                   .y_stride = a->dim, .rows_at = MOX_GPU_FEW_PAIRS_AT, .n_groups = FEW_GROUPS);
+    MOX_GPU_LAUNCH(d, experts_down_few, EXPERT_GROUPS, 1, 1, .first = x->down, .plan = plan, .planes = x_planes, .parts = parts, .y = a->rows,
+                   .y_stride = a->dim, .rows_at = MOX_GPU_FEW_PAIRS_AT, .n_groups = EXPERT_GROUPS);
 }
 
 /* ---- many tokens ---- */

@@ -16,6 +16,7 @@
 #define GPU_CAST(t, p) ((const gpu_##t *)(p))
 #define GPU_SHARED_CAST(t, p) ((gpu_##t *)(p))
 #define GPU_SHARED_ARRAY(t, name, n) __shared__ gpu_##t name[n]
+#define GPU_DEEP true
 #define GPU_ALIGNED(n) alignas(n)
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_FN static __device__ __forceinline__
@@ -68,6 +69,9 @@ template <typename params> GPU_FN void gpu_touch(const params &p)
 #define GPU_KERNEL_EARLY_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, (void)0)
 #define GPU_KERNEL_HASTY(name, threads) GPU_KERNEL_(name, threads, 1, gpu_next())
 #define GPU_KERNEL_HASTY_DENSE(name, threads, groups) GPU_KERNEL_(name, threads, groups, gpu_next())
+
+/* Unrolled, the two would not be the same instructions. */
+#define GPU_REHEARSE(real, pays) _Pragma("unroll 1") for (int32_t real = (pays) != 0 ? 0 : 1; real < 2; real++)
 
 #define gpu_group_x() ((int64_t)blockIdx.x)
 #define gpu_group_y() ((int64_t)blockIdx.y)

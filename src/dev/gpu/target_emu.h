@@ -35,6 +35,7 @@
 #define GPU_SHARED_ARRAY(t, name, n) \
     mox_emu_shared_##t *const name = mox_emu_shared(GPU_SITE, (int64_t)(n) * (int64_t)sizeof(mox_emu_shared_##t))
 
+#define GPU_DEEP false
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
 #define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false, false)
 #define GPU_KERNEL_DENSE(name, n_threads, n_groups) GPU_KERNEL(name, n_threads)
@@ -49,6 +50,8 @@
     extern const mox_emu_kernel mox_emu_kernel_##name;                                          \
     const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads, is_early, is_hasty}; \
     static void kernel_##name(const mox_gpu_##name *p)
+
+#define GPU_REHEARSE(real, pays) for (int32_t real = (pays) != 0 ? 0 : 1; real < 2; real++)
 
 #define gpu_group_x() (mox_emu_now->group[0])
 #define gpu_group_y() (mox_emu_now->group[1])

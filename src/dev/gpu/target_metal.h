@@ -21,6 +21,7 @@
 #define GPU_CAST(t, p) ((const device gpu_##t *)(p))
 #define GPU_SHARED_CAST(t, p) ((threadgroup gpu_##t *)(p))
 #define GPU_SHARED_ARRAY(t, name, n) threadgroup gpu_##t name[n]
+#define GPU_DEEP false
 #define GPU_ALIGNED(n) alignas(n)
 #define GPU_UNROLL _Pragma("clang loop unroll(full)")
 #define GPU_FN static inline
@@ -40,6 +41,8 @@
 #define GPU_KERNEL_EARLY_DENSE GPU_KERNEL_DENSE
 #define GPU_KERNEL_HASTY_DENSE GPU_KERNEL_DENSE
 #define gpu_previous() ((void)0)
+
+#define GPU_REHEARSE(real, pays) for (int32_t real = 1; real < 2; real++)
 
 #define gpu_group_x() ((int64_t)gpu_group_.x)
 #define gpu_group_y() ((int64_t)gpu_group_.y)

@@ -110,6 +110,10 @@ GPU_FN void gpu_copy_quad(gpu_u16 *to, int32_t i, const gpu_u16 *from, int64_t j
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to + i)), "l"(from + j), "r"(there ? 16 : 0)
                  : "memory");
 }
+GPU_FN void gpu_copy_pair(gpu_u64 *to, int32_t i, const gpu_u8 *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to + i)), "l"(from) : "memory");
+}
 #define gpu_copy_commit() asm volatile("cp.async.commit_group;" ::: "memory")
 #define gpu_copy_wait(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 

@@ -98,6 +98,7 @@ GPU_FN void emu_rows_mma(gpu_tile_c *c, gpu_tile_a a, const GPU_SHARED(u16) *p, 
 #define gpu_tile_row_max(v, lane) mox_bits_f32(mox_emu_lanes(MOX_EMU_ROW_MAX, mox_f32_bits(v), lane, GPU_SITE))
 
 #define gpu_copy_quad(to, i, from, j, there) mox_emu_copy_quad((to) + (i), (from) + (j), there, GPU_SITE)
+#define gpu_copy_pair(to, i, from) mox_emu_copy_pair((to) + (i), from, GPU_SITE)
 #define gpu_copy_commit() mox_emu_copy_commit()
 #define gpu_copy_wait(n) mox_emu_copy_wait(n, GPU_SITE)
 

@@ -164,6 +164,7 @@ GPU_FN void gpu_copy_quad(threadgroup gpu_u16 *to, int32_t i, const device gpu_u
     if (there) q = gpu_load_quad(from, j);
     gpu_store_quad(to, i, q);
 }
+GPU_FN void gpu_copy_pair(threadgroup gpu_u64 *to, int32_t i, const device gpu_u8 *from) { to[i] = *(const device gpu_u64 *)from; }
 #define gpu_copy_commit() ((void)0)
 #define gpu_copy_wait(n) ((void)0)
 

@@ -22,7 +22,7 @@
 
 #define OUT __attribute__((visibility("default")))
 
-enum { MOST_GPUS = 16, MOST_BLOCKS = 1 << 16 };
+enum { MOST_GPUS = 16, MOST_BLOCKS = 1 << 16, MOST_PINNED = 64 };
 
 typedef struct block {
     void *bytes;
@@ -30,6 +30,13 @@ typedef struct block {
     int gpu;
 } block;
 
+typedef struct range {
+    unsigned char *begin;
+    size_t size;
+} range;
+
+static range pinned[MOST_PINNED]; /* memory of the host */
+static int n_pinned;
 static block blocks[MOST_BLOCKS];
 static int n_blocks;
 static size_t used[MOST_GPUS], most_used;
@@ -185,17 +192,35 @@ OUT CUresult cuMemAllocHost(void **p, size_t bytes)
     return *p ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 OUT CUresult cuMemFreeHost(void *p) { return drop(p); }
+/* What is registered is so for all GPUs, and cannot be twice. */
 OUT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned flags)
 {
-    (void)p, (void)bytes, (void)flags;
+    if (!(flags & CU_MEMHOSTREGISTER_PORTABLE) || !(flags & CU_MEMHOSTREGISTER_DEVICEMAP) || n_pinned == MOST_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    for (int i = 0; i < n_pinned; i++)
+        if ((unsigned char *)p < pinned[i].begin + pinned[i].size && pinned[i].begin < (unsigned char *)p + bytes)
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    pinned[n_pinned++] = (range){p, bytes};
     n_things++;
     return CUDA_SUCCESS;
 }
 OUT CUresult cuMemHostUnregister(void *p)
 {
-    (void)p;
+    int i = 0;
+    while (i < n_pinned && pinned[i].begin != p) i++;
+    if (i == n_pinned) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    pinned[i] = pinned[--n_pinned];
     n_things--;
     return CUDA_SUCCESS;
+}
+OUT CUresult cuMemHostGetDevicePointer(CUdeviceptr *out, void *p, unsigned flags)
+{
+    (void)flags;
+    for (int i = 0; i < n_pinned; i++) {
+        if (pinned[i].begin != p) continue;
+        *out = (CUdeviceptr)(uintptr_t)p;
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Inside one block of that GPU, or nothing happens. */
