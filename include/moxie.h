@@ -143,7 +143,7 @@ typedef void mox_trace_fn(void *user, mox_trace_kind what, int32_t layer, const 
 typedef struct mox_context_opts {
     int64_t n_ctx;         /* positions per sequence; 0 = model maximum, at most 4096 */
     int32_t n_seqs;        /* sequences alive at once; 0 = 1 */
-    int32_t n_batch;       /* tokens computed at once; 0 = 512 */
+    int32_t n_batch;       /* tokens computed at once, one of each sequence at least; 0 = 512, 2048 on a GPU */
     int32_t n_threads;     /* 0 = one per core that the process may use */
     bool pin;              /* threads stay on one processor each, but for the calling one */
     int32_t n_checkpoints; /* recurrent models: saved states per sequence; 0 = 4 */
@@ -157,7 +157,7 @@ typedef struct mox_context_opts {
     const char *device;    /* "cpu", "cuda", "metal", or "emu": a GPU that the processor plays, for tests; NULL = cpu.
                             * "cuda" takes as few GPUs as the model fits on, "cuda:1" that one, "cuda:0,2" spreads
                             * the layers over those; so does "emu:0,1" */
-    int64_t device_bytes;  /* of the memory of the one device, for all that the context and its driver have there; when not all
+    int64_t device_bytes;  /* of the memory of each device that is named, for all that the context and its driver have there; "cuda" is one GPU then.  When not all
                             * experts fit, those used least recently give way to others.  0 = all stay */
     bool cpu_experts;      /* with device_bytes: of one to four tokens, most of the experts that are not on the device are computed by
                             * the cpu while the others are copied there, which gives other bytes */

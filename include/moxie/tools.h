@@ -148,7 +148,7 @@ MOX_API mox_status mox_model_open_shape(mox_model **out, const char *name, mox_e
 
 typedef struct mox_plan_opts {
     int64_t ram_bytes;   /* the budget; 0 = 80 % of what is available now */
-    int64_t vram_bytes;  /* of a device with memory of its own, which the contexts name; 0 = all of it, for all experts */
+    int64_t vram_bytes;  /* of each device with memory of its own that the contexts name; 0 = all of it, for all experts */
     mox_experts experts; /* AUTO: all of them resident if that fits, else streamed */
     int64_t n_slots;     /* streamed: so many slots; 0 = as many as fit.  Makes AUTO stream */
     const mox_context_opts *context; /* NULL: the defaults */
@@ -156,20 +156,30 @@ typedef struct mox_plan_opts {
     int64_t extra_bytes; /* what the caller will take for itself, beyond what it has now */
 } mox_plan_opts;
 
-/* Memory of a device of its own; all 0 where the host's is used. */
-enum { MOX_PLAN_CONTEXTS = 2 };
+enum { MOX_PLAN_CONTEXTS = 2, MOX_PLAN_DEVICES = 8 };
+
+/* One of the devices that have memory of their own. */
 typedef struct mox_plan_device {
-    int64_t budget;        /* INT64_MAX: whatever the device has */
-    int64_t shares[MOX_PLAN_CONTEXTS]; /* of it, for each context */
-    int64_t least_budget;  /* the smallest that fits */
-    int64_t weights_bytes; /* of all weights, or of all but routed experts */
+    int64_t first_layer, n_layers; /* that it has, of the first context */
+    int64_t weights_bytes; /* of all weights of these, or of all but routed experts */
     int64_t experts_bytes; /* of slots for them */
     int64_t cache_bytes, activation_bytes;
     int64_t other_bytes;   /* tables, and what the driver takes for itself */
     int64_t total;
-    int64_t slot_bytes, n_slots; /* per context; 0: all experts stay there */
-    bool cpu_experts;      /* of a few tokens, the cpu computes what is missing there */
+    int64_t n_experts, n_slots; /* of its layers, and slots for them per context */
 } mox_plan_device;
+
+/* Memory of devices of its own; all 0 where the host's is used. */
+typedef struct mox_plan_devices {
+    int64_t budget;        /* of each; INT64_MAX: whatever it has */
+    int64_t shares[MOX_PLAN_CONTEXTS]; /* of it, for each context */
+    int64_t least_budget;  /* the smallest that fits */
+    int64_t total;         /* of the one that has most to hold */
+    int64_t slot_bytes, n_slots; /* per context, of all devices; 0: all experts stay there */
+    bool cpu_experts;      /* of a few tokens, the cpu computes what is missing there */
+    int64_t n;
+    mox_plan_device each[MOX_PLAN_DEVICES];
+} mox_plan_devices;
 
 typedef struct mox_plan {
     mox_experts experts;   /* as decided: never AUTO */
@@ -197,7 +207,7 @@ typedef struct mox_plan {
     int64_t token_bytes;  /* read from memory for one token at the beginning of a context, experts left out */
     int64_t token_macs;   /* multiply-adds of one token, without the head, */
     int64_t head_macs;    /* and those of the head, which of a prompt only the last token needs */
-    mox_plan_device device;
+    mox_plan_devices device;
 } mox_plan;
 
 /* MOX_OK also when it does not fit. */
@@ -311,7 +321,7 @@ typedef struct mox_expert_stats {
     int64_t prefetched, prefetched_used; /* the same of those that were read for a layer before its turn */
     int64_t guessed, guessed_right; /* missing experts that the next layer was thought to want, and did; with slots on a
                                      * device, missing there */
-    /* Slots on a device, with mox_context_opts.device_bytes; the least recently used expert gives way. */
+    /* Slots on devices, all together, with mox_context_opts.device_bytes; the least recently used expert gives way. */
     int64_t n_device_slots, device_slot_bytes;
     int64_t device_hits, device_misses; /* asked for and there, or had to be copied from the host: what is above is about those */
     int64_t device_prefetched; /* copied for a layer before its turn */

@@ -225,12 +225,15 @@ typedef struct mox_dev_sizes {
     int64_t dim;                      /* of rows for a source that divides; 0: it does not */
 } mox_dev_sizes;
 
-/* Copies from the host that run beside operations, in their own order.  What bring copies is there for
+/* Copies from the host that run beside operations, in their own order.  What one device has pinned is for all of its kind, and is
+ * not pinned twice.  What bring copies is there for
  * operations that follow use_brought; it may arrive before, so what is there must not be in use any more,
  * or have been used before a bring_next.  `from` is pinned, and stays as it is until await_brought. */
 typedef struct mox_dev_copies {
     mox_status (*pin)(mox_dev *d, void *p, int64_t bytes, mox_err *err);
     void (*unpin)(mox_dev *d, void *p);
+    /* Where operations may write to what was pinned as p, which the host sees after a sync.  NULL: nowhere. */
+    void *(*seen)(mox_dev *d, void *p);
     void (*bring)(mox_dev *d, void *to, const void *from, int64_t bytes);
     void (*bring_next)(mox_dev *d);
     void (*use_brought)(mox_dev *d);
@@ -274,6 +277,9 @@ struct mox_dev {
     mox_dev_memory memory;
     const mox_dev_apart *apart; /* NULL: its memory is the host's */
     mox_dev_ops ops;
+    /* A product with w follows, after operations that leave memory idle: it may be fetched meanwhile.  NULL: there
+     * is nothing to fetch for. */
+    void (*expect)(mox_dev *d, const mox_mat *w);
     void (*close)(mox_dev *d); /* frees d */
 };
 

@@ -4,12 +4,11 @@
  * alone NVIDIA GPUs are meant from the first on, as few as the model fits on: every border costs a
  * step time.
  *
- * With a budget of a device's memory there is one device (device_fill.c).
+ * With a budget of their memory there are those that are numbered, or one (device_sizes.h).
  *
  * Refuses: settings that devices do not have, and models that do not fit. */
 #include "runtime/context.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/size.h"
 #include "runtime/divide.h"
@@ -123,47 +122,36 @@ mox_status mox_device_find(const char *device, mox_err *err)
 
 /* ---- what goes where ---- */
 
-static bool begins_with(const mox_extent *tensor, const mox_extent *e)
+static mox_status count_devices(const mox_context *c, const mox_context_opts *o, const wanted *w, int *n, mox_err *err)
 {
-    return e->bytes > 0 && e->file == tensor->file && e->offset == tensor->offset;
-}
-static bool is_part_of(const mox_extent *tensor, const mox_weight *w)
-{
-    return begins_with(tensor, &w->w) || begins_with(tensor, &w->scales) || begins_with(tensor, &w->biases);
-}
-
-mox_need mox_device_need(const mox_model *m, const char *prefix, int64_t i)
-{
-    const mox_tensor_info *t = &m->tensors.tensors[i];
-    if (m->tensor_use[i] == MOX_UNUSED || t->extent.bytes == 0) return (mox_need){.layer = -1};
-    return (mox_need){.layer = mox_bind_layer_of(prefix, t->name), .first = is_part_of(&t->extent, &m->embed),
-                  .last = is_part_of(&t->extent, &m->head) || begins_with(&t->extent, &m->final_norm.data)};
+    *n = w->numbered ? w->n : 1;
+    if (*n <= c->model->dims.n_layers) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "device: '%s' are %d devices for a model of %lld layers; name as many at most", o->device, *n,
+                    (long long)c->model->dims.n_layers);
 }
 
-static int64_t cache_width(const mox_context *c, int64_t layer)
+/* What the layers, and all that goes with them, take on devices. */
+static mox_status weigh(const mox_context *c, const mox_context_sizes *sizes, mox_device_load **out, mox_err *err)
 {
-    return mox_cache_elements(c->model, layer, c->kv_type, 0) + mox_cache_elements(c->model, layer, c->kv_type, 1);
+    const mox_device_use use = {.model = c->model, .kv_type = c->kv_type, .cache_bytes = sizes->cache_bytes - sizes->state_bytes,
+                                .state_bytes = sizes->state_bytes, .step_bytes = sizes->step_bytes, .most = mox_device_batch(c, true)};
+    return mox_device_load_create(out, &use, err);
 }
 
-/* What the layers, and all that goes with them, take on devices; layers is [n_layers], zeroed. */
-static void weigh(const mox_context *c, const mox_context_sizes *sizes, int64_t *layers, mox_load *out)
+mox_status mox_device_measure(const mox_context *c, const mox_context_opts *o, mox_context_sizes *out, mox_err *err)
 {
-    const mox_model *m = c->model;
-    const char *prefix = mox_bind_prefix(&m->tensors);
-    *out = (mox_load){.layers = layers, .n_layers = (int32_t)m->dims.n_layers, .each = sizes->step_bytes + SMALL_BYTES};
-    int64_t width = 0;
-    for (int64_t i = 0; i < m->tensors.n_tensors; i++) {
-        const mox_need n = mox_device_need(m, prefix, i);
-        const int64_t bytes = mox_device_aligned(m->tensors.tensors[i].extent.bytes);
-        if (n.layer >= 0) layers[n.layer] += bytes;
-        if (n.first) out->with_first += bytes;
-        if (n.last) out->with_last += bytes;
-    }
-    for (int64_t i = 0; i < m->dims.n_layers; i++) width += cache_width(c, i);
-    for (int64_t i = 0; i < m->dims.n_layers; i++) {
-        if (width > 0) layers[i] += (sizes->cache_bytes - sizes->state_bytes) / width * cache_width(c, i);
-        if (m->recurrent_floats > 0) layers[i] += sizes->state_bytes / m->recurrent_floats * m->layers[i].recurrent_floats;
-    }
+    wanted w;
+    int n;
+    mox_device_load *load;
+    MOX_TRY(read_device(o->device, &w, err));
+    const mox_device_costs *costs = &kinds[w.kind].costs;
+    if (costs->unit == 0) return MOX_OK;
+    MOX_TRY(count_devices(c, o, &w, &n, err));
+    MOX_TRY(weigh(c, out, &load, err));
+    mox_status status = mox_spread_make(&out->stay, load, costs, n, o->device_bytes, false, err);
+    if (status == MOX_OK) status = mox_spread_make(&out->come, load, costs, n, o->device_bytes, true, err);
+    mox_device_load_destroy(&load);
+    return status;
 }
 
 /* ---- opening ---- */
@@ -183,55 +171,82 @@ static mox_status open_next(mox_context *c, const wanted *w, mox_err *err)
     return MOX_OK;
 }
 
-/* Opens devices up to n, until the layers fit; all of them where they are numbered. */
-static mox_status open_enough(mox_context *c, const wanted *w, int n, const mox_load *load, mox_err *err)
-{
+typedef struct opened {
+    const mox_device_load *load;
     int64_t room[MOX_SECTIONS_MAX];
+} opened;
+
+static double share_of_room(const void *user, int device, int32_t first, int32_t end)
+{
+    const opened *o = user;
+    return ((double)mox_device_load_bytes(o->load, first, end) + SMALL_BYTES) / (double)mox_max_i64(o->room[device], 1);
+}
+
+/* Opens devices up to n, until the layers fit; all of them where they are numbered. */
+static mox_status open_enough(mox_context *c, const wanted *w, int n, const mox_device_load *load, mox_err *err)
+{
+    opened o = {.load = load};
     int32_t ends[MOX_SECTIONS_MAX];
     double share = 0;
     while (c->n_sections < n) {
         MOX_TRY(open_next(c, w, err));
         const int64_t free_bytes = mox_device_room(c->sections[c->n_sections - 1].dev);
-        room[c->n_sections - 1] = free_bytes - free_bytes / LEFT_PART;
+        o.room[c->n_sections - 1] = free_bytes - free_bytes / LEFT_PART;
         if (w->numbered && c->n_sections < n) continue;
-        MOX_TRY(mox_divide(load, room, c->n_sections, ends, &share, err));
+        MOX_TRY(mox_divide((int32_t)c->model->dims.n_layers, c->n_sections, share_of_room, &o, ends, &share, err));
         if (share <= 1) break;
     }
     for (int i = 0; i < c->n_sections; i++) {
         c->sections[i].first = i > 0 ? ends[i - 1] : 0;
         c->sections[i].end = ends[i];
+        c->sections[i].n_slots = -1;
     }
     if (share <= 1 || c->n_sections == 1) return MOX_OK; /* of a single one, what does not fit is said when it is brought */
     return mox_fail(err, MOX_E_FULL, "%s: even spread over %d devices it takes %.2f times the memory that one of them has free; ask for "
                                      "less context or use the cpu", c->model->config.path, c->n_sections, share);
 }
 
-static mox_status open_apart(mox_context *c, const mox_context_opts *o, wanted *w, mox_err *err)
+/* As the budget of each allows: all experts stay, unless they cannot. */
+static mox_status open_budget(mox_context *c, const mox_context_opts *o, const wanted *w, const mox_context_sizes *sizes, mox_err *err)
 {
-    const int64_t n_layers = c->model->dims.n_layers;
-    int n = w->n;
-    if (o->device_bytes > 0 && (n > 1 || kinds[w->kind].costs.unit == 0))
-        return mox_fail(err, MOX_E_ARG, "device: '%s': a budget of its memory is for one GPU with memory of its own", o->device);
-    if (o->device_bytes > 0) {
-        c->sections[0].end = (int32_t)n_layers;
-        return open_next(c, w, err);
+    const int64_t budget = o->device_bytes;
+    const bool must_come = o->expert_bytes > 0 || c->model->dense_only;
+    const mox_spread *s = must_come || sizes->stay.bytes > budget ? &sizes->come : &sizes->stay;
+    if (s->bytes > budget) {
+        const int64_t least = must_come ? s->bytes : mox_min_i64(s->bytes, sizes->stay.bytes);
+        return mox_fail(err, MOX_E_FULL, "device %s: a budget of %lld MiB is too small; with this context and batches of %lld tokens it takes "
+                                         "%lld MiB%s", o->device, (long long)(budget >> 20), (long long)c->n_batch,
+                        (long long)mox_ceil_div(least, 1 << 20), s->n > 1 ? " on each" : "");
     }
-    if (!w->numbered) {
-        n = w->kind == IS_METAL ? 1 : MOX_SECTIONS_MAX;
-        if (w->kind == IS_CUDA) MOX_TRY(mox_dev_cuda_count(&n, err));
-        n = (int)mox_max_i64(1, mox_min_i64(mox_min_i64(n, MOX_SECTIONS_MAX), n_layers)); /* where there is none, opening says so */
-    } else if (n > n_layers) {
-        return mox_fail(err, MOX_E_ARG, "device: '%s' are %d devices for a model of %lld layers; name as many at most", o->device, n,
-                        (long long)n_layers);
+    for (int i = 0; i < s->n; i++) {
+        c->sections[i].first = s->parts[i].first;
+        c->sections[i].end = s->parts[i].end;
+        c->sections[i].n_slots = s->parts[i].n_slots;
+        MOX_TRY(open_next(c, w, err));
     }
+    c->device_left = budget - s->parts[0].bytes;
+    return MOX_OK;
+}
+
+static mox_status open_apart(mox_context *c, const mox_context_opts *o, const wanted *w, mox_err *err)
+{
     mox_context_sizes sizes;
-    mox_load load;
+    mox_device_load *load;
+    int n;
+    if (o->device_bytes > 0 && kinds[w->kind].costs.unit == 0)
+        return mox_fail(err, MOX_E_ARG, "device: '%s': a budget of its memory is for GPUs with memory of their own", o->device);
+    MOX_TRY(count_devices(c, o, w, &n, err));
     MOX_TRY(mox_context_measure(c->model, o, &sizes, err));
-    int64_t *layers = mox_alloc_array((size_t)n_layers, sizeof *layers);
-    if (!layers) return mox_fail_memory(err, (size_t)n_layers * sizeof *layers, "a list of layers");
-    weigh(c, &sizes, layers, &load);
-    const mox_status status = open_enough(c, w, n, &load, err);
-    mox_free(layers);
+    c->device_left = INT64_MAX;
+    if (o->device_bytes > 0) return open_budget(c, o, w, &sizes, err);
+    if (!w->numbered && w->kind != IS_METAL) {
+        n = MOX_SECTIONS_MAX;
+        if (w->kind == IS_CUDA) MOX_TRY(mox_dev_cuda_count(&n, err));
+        n = (int)mox_max_i64(1, mox_min_i64(mox_min_i64(n, MOX_SECTIONS_MAX), c->model->dims.n_layers)); /* where there is none, opening says so */
+    }
+    MOX_TRY(weigh(c, &sizes, &load, err));
+    const mox_status status = open_enough(c, w, n, load, err);
+    mox_device_load_destroy(&load);
     return status;
 }
 

@@ -4,10 +4,9 @@
  * before the first step, all tensors that its layers use, each at an aligned address, tables of
  * the experts, and the activations; nothing is allocated later, and nothing brought over but the small
  * arrays of a batch, the rows that go from a device to the next and, when a budget of the device's memory is
- * not enough for all of them, experts (expert_tier.h).  Where a device can read the host's memory, tensors stay
+ * not enough for all of them, experts (expert_tier.h).  The first device that has slots for experts pins memory of the host
+ * for all of them, as what is pinned is pinned for every device, and nothing can be twice.  Where a device can read the host's memory, tensors stay
  * where they are mapped.
- *
- * Plans (plan.c) and contexts measure what goes there by the same functions.
  *
  * Refuses: models that do not fit. */
 #include "runtime/context.h"
@@ -19,30 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 256 };
-
-/* ---- sizes ---- */
-
-static int64_t round_up(int64_t bytes, int64_t unit)
-{
-    return bytes > INT64_MAX - unit ? INT64_MAX : mox_ceil_div(bytes, unit) * unit;
-}
-int64_t mox_device_aligned(int64_t bytes) { return round_up(bytes, ALIGN); }
-
-/* Of an allocation: an empty one takes a unit, too. */
-static int64_t allocated(int64_t bytes, int64_t unit) { return round_up(mox_max_i64(bytes, 1), unit); }
-
-static int64_t plus(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
-}
-
 /* Tensors of the section as they lie on its device, with routed experts or without. */
 static bool is_there(const mox_model *m, const mox_section *p, const char *prefix, int64_t tensor, bool with_experts)
 {
     const mox_need n = mox_device_need(m, prefix, tensor);
     if (m->tensor_use[tensor] == MOX_USED_EXPERT && !with_experts) return false;
+    if (n.guesses && n.layer == p->end && mox_section_guesses_on(m, p)) return true;
     return (n.layer >= p->first && n.layer < p->end) || (n.first && p->first == 0) || (n.last && p->end == m->dims.n_layers);
 }
 
@@ -51,63 +32,16 @@ static int64_t weight_bytes(const mox_model *m, const mox_section *p, bool with_
     const char *prefix = mox_bind_prefix(&m->tensors);
     int64_t bytes = 0;
     for (int64_t i = 0; i < m->tensors.n_tensors; i++)
-        if (is_there(m, p, prefix, i, with_experts)) bytes = plus(bytes, mox_device_aligned(m->tensors.tensors[i].extent.bytes));
+        if (is_there(m, p, prefix, i, with_experts) && !mox_add_i64(bytes, mox_device_aligned(m->tensors.tensors[i].extent.bytes), &bytes))
+            return INT64_MAX;
     return bytes;
 }
 
-static mox_dev_sizes batch_sizes(const mox_context *c, bool come)
+mox_dev_sizes mox_device_batch(const mox_context *c, bool come)
 {
     const mox_model *m = c->model;
     return (mox_dev_sizes){.n_rows = c->n_batch, .n_spans = c->n_seqs, .n_pages = c->pages_per_seq,
                            .n_pairs = come ? c->n_batch * m->report.n_experts_active : 0, .n_experts = come ? m->n_experts : 0};
-}
-
-void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out)
-{
-    const mox_model *m = c->model;
-    const mox_device_costs *kind = mox_device_find_costs(device);
-    *out = (mox_device_sizes){0};
-    if (!kind) return;
-    const mox_dev_sizes most = batch_sizes(c, true);
-    out->weight_bytes = allocated(weight_bytes(m, &c->sections[0], true), kind->unit);
-    out->dense_bytes = allocated(weight_bytes(m, &c->sections[0], false), kind->unit);
-    out->cache_bytes = plus(allocated(c->cache_bytes, kind->unit), allocated(c->state_bytes, kind->unit));
-    out->step_bytes = allocated((int64_t)c->step_bytes, kind->unit);
-    out->other_bytes = plus(kind->own_bytes, round_up(mox_dev_gpu_table_bytes(&most, m->report.n_layers_moe, m->n_experts), kind->unit));
-    out->other_bytes = plus(out->other_bytes, round_up(m->n_frequencies * (int64_t)sizeof *m->frequencies, kind->unit));
-    out->slot_bytes = mox_expert_tier_slot_bytes(m);
-    out->unit = kind->unit;
-    out->n_experts = m->report.n_layers_moe * m->n_experts;
-    out->least_slots = mox_expert_tier_least(m);
-}
-
-int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots)
-{
-    const int64_t rest = plus(plus(s->cache_bytes, s->step_bytes), s->other_bytes);
-    return n_slots < 0 ? plus(rest, s->weight_bytes) : plus(plus(rest, s->dense_bytes), round_up(n_slots * s->slot_bytes, s->unit));
-}
-
-int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget)
-{
-    const int64_t rest = mox_device_total(s, 0);
-    return budget <= rest || s->slot_bytes == 0 ? 0 : mox_min_i64((budget - rest) / s->unit * s->unit / s->slot_bytes, s->n_experts);
-}
-
-/* Slots for experts, or -1 when all of them stay; and what they leave of the budget. */
-static mox_status choose_slots(mox_context *c, const mox_context_opts *o, int64_t *n_slots, mox_err *err)
-{
-    mox_device_sizes s;
-    *n_slots = -1;
-    c->device_left = INT64_MAX;
-    if (o->device_bytes == 0) return MOX_OK;
-    mox_device_measure(c, o->device, &s);
-    const bool must_come = o->expert_bytes > 0 || c->model->dense_only;
-    if (must_come || mox_device_total(&s, -1) > o->device_bytes) *n_slots = mox_device_slots(&s, o->device_bytes);
-    c->device_left = o->device_bytes - mox_device_total(&s, *n_slots);
-    if (*n_slots < 0 || (s.n_experts > 0 && *n_slots >= s.least_slots)) return MOX_OK;
-    const int64_t least = mox_device_total(&s, s.n_experts > 0 ? s.least_slots : -1);
-    return mox_fail(err, MOX_E_FULL, "device %s: a budget of %lld MiB is too small; with this context and batches of %lld tokens it takes %lld MiB",
-                    o->device, (long long)(o->device_bytes >> 20), (long long)c->n_batch, (long long)mox_ceil_div(least, 1 << 20));
 }
 
 int64_t mox_device_room(mox_dev *d)
@@ -196,7 +130,7 @@ static mox_status bring_weights(const mox_context *c, mox_section *p, bool with_
 }
 
 /* Tells the device of the experts of every layer: where they are, or, if they come, would be. */
-static mox_status tell_experts(mox_context *c, const mox_section *p, const mox_residency *r, mox_expert *all, mox_expert *come, mox_err *err)
+static mox_status tell_experts(const mox_context *c, const mox_section *p, const mox_residency *r, mox_expert *all, mox_expert *come, mox_err *err)
 {
     const mox_model *m = c->model;
     for (int32_t i = p->first; i < p->end; i++) {
@@ -205,13 +139,13 @@ static mox_status tell_experts(mox_context *c, const mox_section *p, const mox_r
         for (int32_t e = 0; e < m->n_experts; e++)
             all[e] = (mox_expert){.id = e, .gate = mox_residency_mat(r, &w[e].gate), .up = mox_residency_mat(r, &w[e].up),
                                   .down = mox_residency_mat(r, &w[e].down)};
-        if (come) mox_expert_tier_views(&c->tier, i, come);
-        MOX_TRY(p->dev->apart->place_experts(p->dev, i, all, m->n_experts, come, c->tier.slot_bytes, err));
+        if (come) mox_expert_tier_views(&p->tier, i, come);
+        MOX_TRY(p->dev->apart->place_experts(p->dev, i, all, m->n_experts, come, p->tier.slot_bytes, err));
     }
     return MOX_OK;
 }
 
-static mox_status place_experts(mox_context *c, const mox_section *p, mox_err *err)
+static mox_status place_experts(const mox_context *c, const mox_section *p, mox_err *err)
 {
     const mox_model *m = c->model;
     const size_t n = (size_t)m->n_experts;
@@ -219,23 +153,23 @@ static mox_status place_experts(mox_context *c, const mox_section *p, mox_err *e
     mox_place *places = NULL;
     mox_residency r = p->residency;
     mox_status status = all ? MOX_OK : mox_fail_memory(err, 2 * n * sizeof *all, "a list of experts");
-    if (status == MOX_OK && c->tier.model) {
+    if (status == MOX_OK && p->tier.model) {
         status = list_places(m, p, true, &places, &r.n_places, err);
-        if (status == MOX_OK) place_at(places, r.n_places, (const uint8_t *)(uintptr_t)ALIGN); /* as good as any: nobody follows it */
+        if (status == MOX_OK) place_at(places, r.n_places, (const uint8_t *)(uintptr_t)mox_device_aligned(1)); /* as good as any: nobody follows it */
         r.places = places;
     }
-    if (status == MOX_OK) status = tell_experts(c, p, &r, all, c->tier.model ? all + n : NULL, err);
+    if (status == MOX_OK) status = tell_experts(c, p, &r, all, p->tier.model ? all + n : NULL, err);
     mox_free(places);
     mox_free(all);
     return status;
 }
 
-static mox_status fill_section(mox_context *c, mox_section *p, const mox_context_opts *o, int64_t n_slots, mox_err *err)
+static mox_status fill_section(mox_context *c, mox_section *p, const mox_context_opts *o, mox_err *err)
 {
     const mox_model *m = c->model;
     mox_dev *d = p->dev;
-    const bool come = n_slots >= 0;
-    mox_dev_sizes most = batch_sizes(c, come);
+    const bool come = p->n_slots > 0;
+    mox_dev_sizes most = mox_device_batch(c, come);
     if (come && o->cpu_experts) most.dim = m->dims.dim;
     MOX_TRY(d->memory.alloc(d, (int64_t)c->step_bytes, &p->activations, err));
     mox_arena_init_at(&p->arena, p->activations, c->step_bytes);
@@ -247,24 +181,34 @@ static mox_status fill_section(mox_context *c, mox_section *p, const mox_context
         c->load.upload_s += mox_clock_now() - begun;
         c->load.upload_bytes += p->weight_bytes;
     }
-    if (come && o->cpu_experts) MOX_TRY(mox_expert_host_init(&c->host, m, o, c->precision, err));
-    if (come) MOX_TRY(mox_expert_tier_init(&c->tier, m, d, &p->residency, &c->experts, o->cpu_experts ? &c->host : NULL, n_slots, o, err));
+    if (come && o->cpu_experts && !c->host.model) MOX_TRY(mox_expert_host_init(&c->host, m, o, c->precision, err));
+    if (come)
+        MOX_TRY(mox_expert_tier_init(&p->tier, m, d, &p->residency, &c->experts, o->cpu_experts ? &c->host : NULL, p->n_slots, o, err));
     MOX_TRY(place_experts(c, p, err));
     return d->memory.sync(d, err);
+}
+
+/* Of several devices that are alike, says which it was. */
+static mox_status name_section(const mox_context *c, int i, mox_status status, mox_err *err)
+{
+    if (status == MOX_OK || c->n_sections == 1 || !err) return status;
+    const mox_err said = *err;
+    return mox_fail(err, status, "device %d of %d: %s", i + 1, c->n_sections, said.msg);
 }
 
 mox_status mox_context_fill_devices(mox_context *c, const mox_context_opts *o, mox_err *err)
 {
     const int64_t V = c->model->dims.n_vocab;
-    int64_t n_slots;
-    MOX_TRY(choose_slots(c, o, &n_slots, err));
     const size_t n_fetched = (size_t)(mox_head_rows(c) * V);
     c->fetched = mox_alloc_array(n_fetched, sizeof *c->fetched);
     if (!c->fetched) return mox_fail_memory(err, n_fetched * sizeof *c->fetched, "logits");
-    for (int i = 0; i < c->n_sections; i++) MOX_TRY(fill_section(c, &c->sections[i], o, n_slots, err));
+    for (int i = 0; i < c->n_sections; i++) MOX_TRY(name_section(c, i, fill_section(c, &c->sections[i], o, err), err));
+    for (int i = 1; i < c->n_sections; i++)
+        if (c->sections[i].tier.model) mox_expert_tier_link(&c->sections[i - 1].tier, c->sections[i].first, &c->sections[i].tier);
     /* Logits of many sequences are megabytes a step; a machine that lets no more memory be pinned copies them more slowly. */
     mox_dev *head = c->sections[c->n_sections - 1].dev;
     c->logits_pinned = head->apart->copies.pin(head, c->last_logits, c->n_seqs * V * (int64_t)sizeof *c->last_logits, NULL) == MOX_OK;
+    if (c->logits_pinned) c->logits_seen = head->apart->copies.seen(head, c->last_logits);
     return MOX_OK;
 }
 

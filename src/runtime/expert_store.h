@@ -17,7 +17,8 @@ typedef struct mox_expert_store {
     const mox_model *model;
     mox_expert_stream *stream; /* NULL: experts are mapped */
     mox_pressure pressure;
-    bool pinned; /* by a device: slots stay where they are */
+    bool pinned; /* by a device, for all of them: slots stay where they are */
+    bool not_pinned; /* a device could not */
     mox_trace_fn *trace;
     void *trace_user;
     /* mapped: what is acquired now */

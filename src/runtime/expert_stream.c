@@ -348,16 +348,10 @@ void mox_expert_stream_ahead(mox_expert_stream *s, int32_t layer, const int32_t 
         if (!read_ahead(s, first + s->guess[i])) return;
 }
 
-/* How many of the guesses about the layer are among those that it asks for, which ascend. */
+/* From the guesses about the layer, if there are any. */
 static void learn(mox_expert_stream *s, int32_t layer, const int32_t *ids, int64_t n)
 {
-    int64_t right = 0;
-    for (int64_t i = 0; i < s->n_guess && layer == s->guess_layer; i++) {
-        int64_t k = 0;
-        while (k < n && ids[k] != s->guess[i]) k++;
-        right += k < n;
-    }
-    if (layer == s->guess_layer) mox_foresight_learn(&s->foresight, s->n_guess, right);
+    if (layer == s->guess_layer) mox_foresight_compare(&s->foresight, s->guess, s->n_guess, ids, n);
     s->n_guess = 0;
 }
 

@@ -192,6 +192,7 @@ static mox_status pin(mox_expert_tier *t, const mox_context_opts *opts, mox_err 
     const mox_tensors *files = &t->model->tensors;
     mox_err problem;
     mox_status status = MOX_OK;
+    if (t->below->pinned || t->below->not_pinned) return MOX_OK; /* another tier has, or has said why it could not */
     t->pinned = mox_alloc_array((size_t)files->n_files + 1, sizeof *t->pinned);
     if (!t->pinned) return mox_fail_memory(err, ((size_t)files->n_files + 1) * sizeof *t->pinned, "a list of memory");
     if (t->below->stream) {
@@ -209,6 +210,7 @@ static mox_status pin(mox_expert_tier *t, const mox_context_opts *opts, mox_err 
         return MOX_OK;
     }
     unpin_all(t);
+    t->below->not_pinned = true;
     if (opts->warn) opts->warn(opts->warn_user, problem.msg);
     return MOX_OK;
 }
@@ -237,13 +239,15 @@ mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev 
     t->memory = memory;
     for (int64_t i = 0; i < m->dims.n_layers; i++) t->whole[i] = below->stream && can_be_whole(m, i);
     MOX_TRY(pin(t, opts, err));
-    t->prefetch = t->stays && t->n_pinned > 0 && !opts->no_prefetch && !host; /* with a host the bus has work enough */
+    t->beside = below->pinned;
+    t->prefetch = t->stays && t->beside && !opts->no_prefetch && !host; /* with a host the bus has work enough */
     return MOX_OK;
 }
 
 void mox_expert_tier_deinit(mox_expert_tier *t)
 {
     if (!t->model) return;
+    if (t->beside) (void)t->dev->apart->copies.await_brought(t->dev, NULL); /* nobody reads what is given back */
     unpin_all(t);
     mox_free(t->pinned);
     if (t->memory) t->dev->memory.free(t->dev, t->memory, t->cache.n_slots * t->slot_bytes);
@@ -266,18 +270,24 @@ void mox_expert_tier_deinit(mox_expert_tier *t)
     *t = (mox_expert_tier){0};
 }
 
-void mox_expert_tier_get_stats(const mox_expert_tier *t, mox_expert_stats *out)
+void mox_expert_tier_link(mox_expert_tier *t, int32_t first, mox_expert_tier *next)
 {
-    out->n_device_slots = t->cache.n_slots;
+    t->next = next;
+    t->next_first = first;
+}
+
+void mox_expert_tier_add_stats(const mox_expert_tier *t, mox_expert_stats *out)
+{
+    out->n_device_slots += t->cache.n_slots;
     out->device_slot_bytes = t->slot_bytes;
-    out->device_hits = t->cache.hits;
-    out->device_misses = t->cache.misses;
-    out->device_cold = t->n_cold;
-    out->device_prefetched = t->n_prefetched;
-    out->guessed = t->foresight.guessed;
-    out->guessed_right = t->foresight.right;
-    out->bytes_copied = t->bytes_copied;
-    out->copy_wait_s = t->dev->apart->copies.waited_s(t->dev);
+    out->device_hits += t->cache.hits;
+    out->device_misses += t->cache.misses;
+    out->device_cold += t->n_cold;
+    out->device_prefetched += t->n_prefetched;
+    out->guessed += t->foresight.guessed;
+    out->guessed_right += t->foresight.right;
+    out->bytes_copied += t->bytes_copied;
+    out->copy_wait_s += t->dev->apart->copies.waited_s(t->dev);
 }
 
 /* ---- a batch ---- */
@@ -302,14 +312,14 @@ static mox_status ask(mox_expert_tier *t, mox_err *err)
     t->n_pulled = 0;
     MOX_TRY(t->below->source.acquire(&t->below->source, t->layer, t->asked, n, err));
     t->asking = true;
-    if (reused && t->n_pinned > 0) t->dev->apart->copies.bring_next(t->dev); /* I2 */
+    if (reused && t->beside) t->dev->apart->copies.bring_next(t->dev); /* I2 */
     return MOX_OK;
 }
 
 /* I3 */
 static mox_status finish_copies(mox_expert_tier *t, mox_err *err)
 {
-    const bool must = t->copying && !t->stays && t->n_pinned > 0;
+    const bool must = t->copying && !t->stays && t->beside;
     t->copying = false;
     return must ? t->dev->apart->copies.await_brought(t->dev, err) : MOX_OK;
 }
@@ -323,7 +333,7 @@ static void end_asking(mox_expert_tier *t)
 static void copy_bytes(mox_expert_tier *t, uint8_t *to, const void *from, int64_t bytes)
 {
     if (bytes == 0) return;
-    if (t->n_pinned > 0) t->dev->apart->copies.bring(t->dev, to, from, bytes);
+    if (t->beside) t->dev->apart->copies.bring(t->dev, to, from, bytes);
     else t->dev->memory.upload(t->dev, to, from, bytes);
     t->bytes_copied += bytes;
 }
@@ -367,16 +377,10 @@ static void count(mox_expert_tier *t, int64_t key)
     t->heat[key] += t->heat[key] < UINT32_MAX;
 }
 
-/* How many of the guesses about the layer were right. */
+/* From the guesses about the layer, if there are any. */
 static void learn(mox_expert_tier *t, int32_t layer, const int32_t *ids, int64_t n)
 {
-    int64_t right = 0;
-    for (int64_t i = 0; i < t->n_guess && layer == t->guess_layer; i++) {
-        int64_t k = 0;
-        while (k < n && ids[k] != t->guess[i]) k++;
-        right += k < n;
-    }
-    if (layer == t->guess_layer) mox_foresight_learn(&t->foresight, t->n_guess, right);
+    if (layer == t->guess_layer) mox_foresight_compare(&t->foresight, t->guess, t->n_guess, ids, n);
     t->n_guess = 0;
 }
 
@@ -434,7 +438,7 @@ static int64_t give_hits(mox_expert_tier *t, mox_expert *out)
 /* What is computed from here on waits for what was copied. */
 static void wait_for_copies(const mox_expert_tier *t)
 {
-    if (t->n_out > t->n_given && t->n_pinned > 0) t->dev->apart->copies.use_brought(t->dev);
+    if (t->n_out > t->n_given && t->beside) t->dev->apart->copies.use_brought(t->dev);
 }
 
 static int64_t give_copied(mox_expert_tier *t, mox_expert *out)
@@ -516,10 +520,13 @@ static void tier_release(mox_expert_source *source)
 
 /* ---- ahead of a layer ---- */
 
+/* Who has that layer. */
+static mox_expert_tier *tier_of_layer(mox_expert_tier *t, int32_t layer) { return t->next && layer >= t->next_first ? t->next : t; }
+
 static bool tier_wants(mox_expert_source *source)
 {
     mox_expert_tier *t = (mox_expert_tier *)source;
-    return t->prefetch && mox_foresight_wants(&t->foresight);
+    return t->prefetch && mox_foresight_wants(&tier_of_layer(t, t->layer + 1)->foresight);
 }
 
 /* Copies the first n guesses, which have slots, from memory of the store, which has them for good. */
@@ -546,7 +553,7 @@ static void copy_guesses(mox_expert_tier *t, int32_t layer, int64_t n)
 
 static void tier_ahead(mox_expert_source *source, int32_t layer, const int32_t *ids, int64_t n)
 {
-    mox_expert_tier *t = (mox_expert_tier *)source;
+    mox_expert_tier *t = tier_of_layer((mox_expert_tier *)source, layer);
     const int64_t first = layer * t->model->n_experts;
     int64_t n_taken = 0;
     t->guess_layer = layer;
@@ -592,7 +599,7 @@ static mox_status tier_divide(mox_expert_source *source, int32_t layer, const in
         there[i] = mox_expert_cache_find(&t->cache, first + ids[i]) >= 0;
         n_missing += !there[i];
     }
-    t->n_brought = t->stays && t->n_pinned > 0 ? n_missing / BRING_PART : 0;
+    t->n_brought = t->stays && t->beside ? n_missing / BRING_PART : 0;
     choose_brought(t, first, ids, n, t->n_brought, there);
     for (int64_t i = 0; i < n; i++) {
         if (there[i]) t->there[n_there++] = ids[i];
@@ -644,7 +651,7 @@ static mox_status missing_next(mox_expert_source *source, mox_expert *out, int64
         if (out[i].id != t->learnt) continue;
         copy(t, t->layer, slot_at(t, t->learnt_slot), &out[i]);
         t->copying = true;
-        t->coming[t->learnt_slot] = t->n_pinned > 0;
+        t->coming[t->learnt_slot] = t->beside;
         t->learnt_slot = -1;
     }
     return MOX_OK;

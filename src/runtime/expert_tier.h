@@ -13,7 +13,10 @@
  * batches.  Which these are depends on what was asked for and not on time, and so do the bytes that come out.
  *
  * Without a host, where copies can run beside everything else, experts that the next layer will probably want are
- * copied when those of this one are on their way, as long as that pays (foresight.h), if the store has them.
+ * copied when those of this one are on their way, as long as that pays (foresight.h), if the store has them.  Where that
+ * layer is on another device, the tier there copies them.
+ *
+ * Several devices have a tier each, above one store.
  *
  * Owns:    slots on the device, index.      Borrows: model, device, the residency there, the store, the host.
  * Threads: that of the step.
@@ -44,8 +47,9 @@ typedef struct mox_expert_tier {
     mox_expert_cache cache;
     uint8_t *memory; /* of the device */
     int64_t slot_bytes;
-    void **pinned; /* [n_pinned]: memory of the host that copies run from beside operations */
+    void **pinned; /* [n_pinned]: memory of the host that this tier has pinned, for those of other devices, too */
     int32_t n_pinned;
+    bool beside; /* copies run beside operations: what they are made from is pinned */
     bool stays; /* what the store hands out stays where it is */
     bool *whole; /* [n_layers]: experts lie in slots as in those of the store, and are copied in one piece */
 
@@ -70,6 +74,8 @@ typedef struct mox_expert_tier {
     int32_t guess_layer;
     int32_t *guess; /* [n_experts]: of that layer, what would have to be copied */
     int64_t n_guess, n_prefetched;
+    struct mox_expert_tier *next; /* on another device, with layers from next_first on; NULL: there is none */
+    int32_t next_first;
 
     int32_t *there;   /* [n_experts]: of a batch that the host has a part in, what the device has or gets */
     int64_t n_brought; /* that it gets */
@@ -91,12 +97,15 @@ int64_t mox_expert_tier_bytes(const mox_model *m, int64_t n_slots);
 /* n_slots: at least one, at most all experts.  host may be NULL. */
 mox_status mox_expert_tier_init(mox_expert_tier *t, const mox_model *m, mox_dev *dev, const mox_residency *residency,
                                 mox_expert_store *below, mox_expert_host *host, int64_t n_slots, const mox_context_opts *opts, mox_err *err);
-void mox_expert_tier_deinit(mox_expert_tier *t); /* zeroed storage is fine; before the store and the device */
+void mox_expert_tier_deinit(mox_expert_tier *t); /* zeroed storage is fine; before the store and the device; the tier that pins last */
 
 /* The experts of a layer as they lie in the first slot; out [n_experts]. */
 void mox_expert_tier_views(const mox_expert_tier *t, int32_t layer, mox_expert *out);
 
-/* The members about the device. */
-void mox_expert_tier_get_stats(const mox_expert_tier *t, mox_expert_stats *out);
+/* Layers from `first` on are those of the tier `next`; it gets the guesses about them. */
+void mox_expert_tier_link(mox_expert_tier *t, int32_t first, mox_expert_tier *next);
+
+/* The members about the device are added to. */
+void mox_expert_tier_add_stats(const mox_expert_tier *t, mox_expert_stats *out);
 
 #endif

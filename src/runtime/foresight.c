@@ -30,3 +30,14 @@ void mox_foresight_learn(mox_foresight *f, int64_t guessed, int64_t right)
     if (f->guessed < FEW) return;
     f->reads = f->share > (f->reads ? pays_not : pays);
 }
+
+void mox_foresight_compare(mox_foresight *f, const int32_t *guess, int64_t n_guess, const int32_t *ids, int64_t n)
+{
+    int64_t right = 0;
+    for (int64_t i = 0; i < n_guess; i++) {
+        int64_t k = 0;
+        while (k < n && ids[k] != guess[i]) k++;
+        right += k < n;
+    }
+    mox_foresight_learn(f, n_guess, right);
+}

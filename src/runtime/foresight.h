@@ -21,6 +21,8 @@ typedef struct mox_foresight { /* zeroed: nothing is known */
 
 /* Whether to make a guess for the layer that comes. */
 bool mox_foresight_wants(mox_foresight *f);
+/* Guesses about a layer, each a different one, and what it asks for. */
+void mox_foresight_compare(mox_foresight *f, const int32_t *guess, int64_t n_guess, const int32_t *ids, int64_t n);
 /* So many guesses, and so many of them right. */
 void mox_foresight_learn(mox_foresight *f, int64_t guessed, int64_t right);
 

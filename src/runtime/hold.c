@@ -17,8 +17,7 @@ mox_status mox_hold_init(mox_hold *h, const mox_turn_opts *opts, const mox_gener
     h->n_vocab = n_vocab;
     h->think_id = may_think ? mox_tokenizer_added_id(t, "<think>") : -1;
     h->end_ids = mox_alloc_array((size_t)h->n_end_ids + 1, sizeof *h->end_ids);
-    h->mask = mox_alloc_array((size_t)n_vocab, 1);
-    if (!h->end_ids || !h->mask) return mox_fail_memory(err, (size_t)n_vocab, "a reply's grammar");
+    if (!h->end_ids) return mox_fail_memory(err, (size_t)h->n_end_ids * sizeof *h->end_ids, "a reply's grammar");
     for (int32_t i = 0; i < h->n_end_ids; i++) h->end_ids[i] = mox_stop_id(g, t, i);
     return mox_constraint_create(&h->constraint, opts->grammar, opts->trie, h->end_ids, h->n_end_ids, err);
 }
@@ -26,7 +25,6 @@ mox_status mox_hold_init(mox_hold *h, const mox_turn_opts *opts, const mox_gener
 void mox_hold_deinit(mox_hold *h)
 {
     mox_constraint_destroy(&h->constraint);
-    mox_free(h->mask);
     mox_free(h->end_ids);
 }
 
@@ -53,29 +51,30 @@ static bool is_end(const mox_hold *h, int32_t token)
 }
 
 /* Thinking that ends the reply would leave nothing that the grammar allows. */
-static void mask_thinking(mox_hold *h)
+static void mask_thinking(const mox_hold *h, unsigned char *mask)
 {
-    memset(h->mask, 1, (size_t)h->n_vocab);
+    memset(mask, 1, (size_t)h->n_vocab);
     for (int32_t i = 0; i < h->n_end_ids; i++)
-        if (h->end_ids[i] < h->n_vocab) h->mask[h->end_ids[i]] = 0;
+        if (h->end_ids[i] < h->n_vocab) mask[h->end_ids[i]] = 0;
 }
 
 mox_status mox_hold_choose(mox_hold *h, mox_sampler *s, const float *logits, bool first, int32_t *token, mox_err *err)
 {
     if (!h->constraint) return mox_sampler_sample(s, logits, token, err);
     bool allowed = false;
+    unsigned char *mask = mox_sampler_mask(s);
     MOX_TRY(mox_sampler_propose(s, logits, NULL, token, err));
     if (!h->begun) {
         allowed = !is_end(h, *token);
-        if (!allowed) mask_thinking(h);
+        if (!allowed) mask_thinking(h, mask);
     } else if (first && *token == h->think_id) {
         h->begun = false; /* it counts behind the thinking */
         allowed = true;
     } else {
         MOX_TRY(mox_constraint_allows(h->constraint, *token, &allowed, err));
-        if (!allowed) MOX_TRY(mox_constraint_mask(h->constraint, h->mask, h->n_vocab, err));
+        if (!allowed) MOX_TRY(mox_constraint_mask(h->constraint, mask, h->n_vocab, err));
     }
-    if (!allowed) MOX_TRY(mox_sampler_propose(s, logits, h->mask, token, err));
+    if (!allowed) MOX_TRY(mox_sampler_propose(s, logits, mask, token, err));
     mox_sampler_accept(s, *token);
     return MOX_OK;
 }

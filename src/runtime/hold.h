@@ -7,7 +7,7 @@
  * not needed.  When it is not, the mask is made and another one is drawn from what is left.  Both
  * together draw each allowed token in proportion, as if the mask had been there at once.
  *
- * Owns: the constraint and the mask.   A zeroed mox_hold holds to nothing. */
+ * Owns: the constraint.   A zeroed mox_hold holds to nothing. */
 #ifndef MOX_RUNTIME_HOLD_H
 #define MOX_RUNTIME_HOLD_H
 
@@ -15,7 +15,6 @@
 
 typedef struct mox_hold {
     mox_constraint *constraint; /* NULL: nothing to hold to */
-    unsigned char *mask;        /* [n_vocab] */
     int64_t n_vocab;
     int32_t *end_ids;
     int32_t n_end_ids;

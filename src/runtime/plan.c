@@ -13,8 +13,8 @@
  * smallest budget is simply the total of the smallest plan.  The length of the context
  * is never changed.
  *
- * A device with memory of its own has a budget of its own, and a plan fits when it keeps both.  All experts
- * stay there if they can; else they come and go, and what is missing there comes from slots in memory of
+ * A device with memory of its own has a budget of its own, as large for each of several, and a plan fits when it keeps all of
+ * them.  All experts stay there if they can; else they come and go, and what is missing there comes from slots in memory of
  * the host, which hold all experts if that fits, or from the disk. */
 #include "runtime/plan.h"
 
@@ -27,6 +27,8 @@
 
 #include <string.h>
 
+_Static_assert((int)MOX_PLAN_DEVICES == (int)MOX_SECTIONS_MAX, "a plan has room for all devices of a context");
+
 /* Measured on x86-64 as the resident memory of `eval` with full batches and contexts, less
  * everything that is counted: at most 4.6 MB for the program; 80 to 130 KiB for a thread of
  * the pool, the most with the widest kernels; 12 KiB for a thread that reads. */
@@ -36,7 +38,7 @@ enum {
     THREAD_BYTES = 192 << 10,
     READER_BYTES = 32 << 10,
     READERS_DEFAULT = 8,
-    SAMPLER_BYTES = 21, /* per id of the vocabulary: logits and the largest of each block, candidates, counts */
+    SAMPLER_BYTES = 22, /* per id of the vocabulary: logits and the largest of each block, candidates, counts, mask */
 };
 
 typedef struct planner {
@@ -56,13 +58,6 @@ typedef struct way {
     bool come;
 } way;
 
-/* Saturates: what is that large fits nowhere. */
-static int64_t plus(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return mox_add_i64(a, b, &sum) ? sum : INT64_MAX;
-}
-
 /* ---- sizes ---- */
 
 /* That the driver of its device takes. */
@@ -78,7 +73,8 @@ static mox_status measure_weights(planner *l, mox_plan *p)
 {
     const mox_model *m = l->m;
     for (int32_t i = 0; i < m->tensors.n_files; i++)
-        l->mapped_bytes = plus(l->mapped_bytes, mox_ceil_div(m->tensors.files[i].size, FILE_PAGE) * FILE_PAGE);
+        l->mapped_bytes =
+            mox_plus_i64(l->mapped_bytes, mox_ceil_div(m->tensors.files[i].size, FILE_PAGE) * FILE_PAGE);
     MOX_TRY(mox_dense_bytes(m, &l->dense_bytes, l->err));
     l->expert_bytes = m->report.bytes_experts;
     l->slot_bytes = mox_model_expert_slot_bytes(m);
@@ -94,12 +90,10 @@ static mox_status measure_weights(planner *l, mox_plan *p)
 /* What does not depend on the way of having experts or on the batch. */
 static void measure_fixed(planner *l)
 {
-    int64_t bytes = plus(PROGRAM_BYTES + mox_alloc_live(), mox_max_i64(l->o->extra_bytes, 0));
-    int64_t n_samplers = 1; /* every sequence may be a reply of its own */
-    for (int i = 0; i < l->n_contexts; i++) n_samplers = mox_max_i64(n_samplers, l->contexts[i].n_seqs);
-    bytes = plus(bytes, n_samplers * SAMPLER_BYTES * l->m->dims.n_vocab);
+    int64_t bytes = mox_plus_i64(PROGRAM_BYTES + mox_alloc_live(), mox_max_i64(l->o->extra_bytes, 0));
+    bytes = mox_plus_i64(bytes, SAMPLER_BYTES * l->m->dims.n_vocab); /* one: replies of a scheduler choose in turn */
     for (int i = 0; i < l->n_contexts; i++)
-        bytes = plus(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES + host_bytes(&l->contexts[i]));
+        bytes = mox_plus_i64(bytes, threads_of(&l->contexts[i]) * THREAD_BYTES + host_bytes(&l->contexts[i]));
     l->fixed_bytes = bytes;
 }
 
@@ -117,7 +111,7 @@ static void add_up(mox_plan *p)
 {
     const int64_t parts[] = {p->dense_bytes, p->experts_bytes, p->copy_bytes, p->cache_bytes, p->activation_bytes, p->other_bytes};
     p->total = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) p->total = plus(p->total, parts[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) p->total = mox_plus_i64(p->total, parts[i]);
 }
 
 /* Of n slots in each context. */
@@ -129,7 +123,7 @@ static mox_status measure_slots(const planner *l, int64_t n, int64_t *out)
         int64_t bytes;
         o.expert_bytes = n * l->slot_bytes;
         MOX_TRY(mox_expert_stream_measure(l->m, &o, &bytes, l->err));
-        *out = plus(*out, bytes);
+        *out = mox_plus_i64(*out, bytes);
     }
     return MOX_OK;
 }
@@ -151,35 +145,57 @@ static mox_status add_slots(const planner *l, mox_plan *p)
     return MOX_OK;
 }
 
-/* Shares of the device's budget: what each context must have there, and as much of the rest as the other. */
+/* Shares of a device's budget: what each context must have there, and as much of the rest as the other. */
 static void share_device(const planner *l, mox_plan *p, const mox_context_sizes *s, bool come)
 {
-    mox_plan_device *d = &p->device;
+    mox_plan_devices *d = &p->device;
     int64_t least[MOX_PLAN_CONTEXTS], sum = 0;
     for (int i = 0; i < l->n_contexts; i++) {
-        least[i] = mox_device_total(&s[i].device, come ? s[i].device.least_slots : -1);
-        sum = plus(sum, least[i]);
+        least[i] = come ? s[i].come.bytes : s[i].stay.bytes;
+        sum = mox_plus_i64(sum, least[i]);
     }
     const int64_t rest = mox_max_i64(d->budget - sum, 0);
-    for (int i = 0; i < l->n_contexts; i++) d->shares[i] = d->budget == INT64_MAX ? INT64_MAX : plus(least[i], rest / l->n_contexts);
+    for (int i = 0; i < l->n_contexts; i++)
+        d->shares[i] = d->budget == INT64_MAX ? INT64_MAX : mox_plus_i64(least[i], rest / l->n_contexts);
 }
 
-/* What a context has on its device; experts come and go there, or stay. */
-static void add_device(const planner *l, mox_plan *p, const mox_device_sizes *s, int64_t budget, bool come, bool cpu_experts)
+/* What a context has on one of its devices. */
+static void add_device(const planner *l, mox_plan *p, mox_plan_device *d, const struct mox_spread_part *part)
 {
-    mox_plan_device *d = &p->device;
-    const int64_t n = come ? mox_max_i64(mox_device_slots(s, budget), s->least_slots) : 0;
-    d->weights_bytes = plus(d->weights_bytes, come ? s->dense_bytes : s->weight_bytes);
-    d->experts_bytes = plus(d->experts_bytes, n * s->slot_bytes);
-    d->cache_bytes = plus(d->cache_bytes, s->cache_bytes);
-    d->activation_bytes = plus(d->activation_bytes, s->step_bytes);
-    d->other_bytes = plus(d->other_bytes, s->other_bytes);
-    d->total = plus(d->total, mox_device_total(s, come ? n : -1));
-    d->slot_bytes = come ? s->slot_bytes : 0;
-    d->n_slots = d->n_slots > 0 ? mox_min_i64(d->n_slots, n) : n;
-    d->cpu_experts = come && cpu_experts;
-    if (come) p->other_bytes = plus(p->other_bytes, mox_expert_tier_bytes(l->m, n));
-    if (d->cpu_experts) p->other_bytes = plus(p->other_bytes, mox_expert_host_bytes(l->m));
+    const mox_device_sizes *s = &part->sizes;
+    const bool come = part->n_slots >= 0, is_first = d->total == 0;
+    const int64_t n = come ? part->n_slots : 0;
+    if (is_first) {
+        d->first_layer = part->first;
+        d->n_layers = part->end - part->first;
+        d->n_experts = s->n_experts;
+    }
+    d->weights_bytes = mox_plus_i64(d->weights_bytes, come ? s->dense_bytes : s->weight_bytes);
+    d->experts_bytes = mox_plus_i64(d->experts_bytes, n * s->slot_bytes);
+    d->cache_bytes = mox_plus_i64(d->cache_bytes, s->cache_bytes);
+    d->activation_bytes = mox_plus_i64(d->activation_bytes, s->step_bytes);
+    d->other_bytes = mox_plus_i64(d->other_bytes, s->other_bytes);
+    d->total = mox_plus_i64(d->total, part->bytes);
+    d->n_slots = is_first ? n : mox_min_i64(d->n_slots, n);
+    if (n > 0) p->other_bytes = mox_plus_i64(p->other_bytes, mox_expert_tier_bytes(l->m, n));
+}
+
+/* What a context has on its devices; experts come and go there, or stay. */
+static mox_status add_devices(const planner *l, mox_plan *p, const mox_context_opts *o, const mox_context_sizes *least, bool come)
+{
+    mox_plan_devices *d = &p->device;
+    mox_context_sizes sizes = *least;
+    if (come) MOX_TRY(mox_context_measure(l->m, o, &sizes, l->err));
+    const mox_spread *s = come ? &sizes.come : &sizes.stay;
+    d->n = s->n;
+    /* Contexts may differ in which of their devices that is; their shares do not. */
+    d->total = mox_plus_i64(d->total, s->bytes);
+    d->slot_bytes = come ? s->parts[0].sizes.slot_bytes : 0;
+    d->cpu_experts = come && o->cpu_experts;
+    for (int i = 0; i < s->n; i++) add_device(l, p, &d->each[i], &s->parts[i]);
+    p->other_bytes = mox_plus_i64(p->other_bytes, (s->n - 1) * host_bytes(o));
+    if (d->cpu_experts) p->other_bytes = mox_plus_i64(p->other_bytes, mox_expert_host_bytes(l->m));
+    return MOX_OK;
 }
 
 static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_batch)
@@ -188,28 +204,35 @@ static mox_status try_batch(const planner *l, mox_plan *p, way how, int64_t n_ba
     p->n_batch = n_batch;
     p->other_bytes = l->fixed_bytes;
     p->dense_bytes = p->experts_bytes = p->cache_bytes = p->activation_bytes = p->slot_bytes = p->n_slots = 0;
-    p->device = (mox_plan_device){.budget = p->device.budget};
+    p->device = (mox_plan_devices){.budget = p->device.budget};
     mox_context_sizes sizes[MOX_PLAN_CONTEXTS] = {0};
     for (int i = 0; i < l->n_contexts; i++) {
         mox_context_opts o = l->contexts[i];
         mox_context_sizes *s = &sizes[i];
         o.n_batch = (int32_t)n_batch;
+        o.device_bytes = 0; /* the least */
         MOX_TRY(mox_context_measure(l->m, &o, s, l->err));
-        p->cache_bytes = plus(p->cache_bytes, l->apart ? 0 : s->cache_bytes);
-        p->activation_bytes = plus(p->activation_bytes, l->apart ? 0 : s->step_bytes);
-        p->other_bytes = plus(p->other_bytes, s->small_bytes);
+        p->cache_bytes = mox_plus_i64(p->cache_bytes, l->apart ? 0 : s->cache_bytes);
+        p->activation_bytes = mox_plus_i64(p->activation_bytes, l->apart ? 0 : s->step_bytes);
+        p->other_bytes = mox_plus_i64(p->other_bytes, s->small_bytes);
     }
     p->n_ctx = sizes[0].n_ctx;
     if (l->apart) {
         share_device(l, p, sizes, how.come);
-        for (int i = 0; i < l->n_contexts; i++) add_device(l, p, &sizes[i].device, p->device.shares[i], how.come, l->contexts[i].cpu_experts);
+        for (int i = 0; i < l->n_contexts; i++) {
+            mox_context_opts o = l->contexts[i];
+            o.n_batch = (int32_t)n_batch;
+            o.device_bytes = p->device.shares[i];
+            MOX_TRY(add_devices(l, p, &o, &sizes[i], how.come));
+        }
+        for (int64_t i = 0; i < p->device.n; i++) p->device.n_slots += p->device.each[i].n_slots;
     }
     if (how.experts == MOX_EXPERTS_RESIDENT) {
         p->experts_bytes = l->expert_bytes;
         p->dense_bytes = l->mapped_bytes - l->expert_bytes;
     } else if (how.experts == MOX_EXPERTS_STREAM) {
         p->dense_bytes = l->dense_bytes;
-        p->other_bytes = plus(p->other_bytes, reader_bytes(l));
+        p->other_bytes = mox_plus_i64(p->other_bytes, reader_bytes(l));
         add_up(p);
         MOX_TRY(add_slots(l, p));
     }
@@ -323,7 +346,7 @@ static mox_status begin(planner *l, mox_plan *p)
 
 mox_status mox_plan_make_at(const char *root, mox_plan *out, const mox_model *m, const mox_plan_opts *opts, mox_err *err)
 {
-    *out = (mox_plan){.available = plus(mox_machine_memory(root), mox_machine_own(root))};
+    *out = (mox_plan){.available = mox_plus_i64(mox_machine_memory(root), mox_machine_own(root))};
     if (opts->ram_bytes < 0 || opts->n_slots < 0 || opts->vram_bytes < 0)
         return mox_fail(err, MOX_E_ARG, "a budget of %lld bytes and %lld slots: neither can be negative",
                         (long long)opts->ram_bytes, (long long)opts->n_slots);

@@ -5,7 +5,6 @@
 #include "runtime/context.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "model/dense_load.h"
 #include "moxie/tools.h"
 #include "runtime/expert_cache.h"
@@ -143,6 +142,7 @@ static int close_all(void **state)
 
 /* ---- the same bytes ---- */
 
+/* Any two of these meet: of one and many readers, through the page cache and around it, each time two of the four kinds. */
 static void slots_readers_and_packing_do_not_show(void **state)
 {
     (void)state;
@@ -152,6 +152,7 @@ static void slots_readers_and_packing_do_not_show(void **state)
         const int64_t all = count_experts(m), slots[] = {all, all / 2, all / 10, 1};
         for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
             for (int kind = 0; kind < 4; kind++) {
+                if ((kind == 0 || kind == 3) != ((t + (int)j) % 2 == 0)) continue;
                 mox_context *c = stream_context(m, slots[j], kind & 1 ? 16 : 1, kind & 2);
                 mox_expert_stats s;
                 assert_same(c, i, DECODE + 1);
@@ -246,6 +247,7 @@ static mox_expert_stats run_prefetch(int model, int64_t n_slots, int n_steps, mo
     return s;
 }
 
+/* In all ways with half of the slots; with others in one, which is another for each model. */
 static void reading_ahead_changes_no_bytes(void **state)
 {
     (void)state;
@@ -255,11 +257,13 @@ static void reading_ahead_changes_no_bytes(void **state)
             const mox_context_opts ways[] = {{.n_readers = 1}, {.n_readers = 16, .buffered = true},
                                              {.n_readers = 4, .uring = true, .read_bytes = 16384}};
             for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+                if (slots[j] != all / 2 && k != ((size_t)i + j) % 3) continue;
                 const mox_expert_stats s = run_prefetch(i, slots[j], DECODE + 1, ways[k]);
                 assert_true(s.guessed_right <= s.guessed && s.prefetched_used <= s.prefetched);
                 if (slots[j] == all / 2) assert_true(s.prefetched > 0 && s.prefetched_used > 0 && s.guessed > 0);
                 if (slots[j] == 1) assert_int_equal(s.prefetched, 0); /* the batch has the only one */
             }
+            if (slots[j] != all / 2) continue;
             mox_context_opts off = ways[1];
             off.no_prefetch = true;
             const mox_expert_stats s = run_prefetch(i, slots[j], DECODE + 1, off);
@@ -664,6 +668,7 @@ static void odd_disks_do_not_show(void **state)
     const odd_disk kinds[] = {{.says = -5000}, {.says = -4096}, {.says = EINTR}, {.says = EAGAIN}, {.stall_us = 2000}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         for (int t = 0; t < 4; t++) {
+            if ((t == 0 || t == 3) != (k % 2 == 0)) continue; /* packed and not, through the page cache and around it */
             odd_disk d = kinds[k];
             mox_context *c = stream_context(t & 1 ? packed[0] : streamed[0], 12, 1, t & 2); /* one reader: no fourth failure in a row */
             mox_io_set_hook(be_odd, &d);
@@ -786,7 +791,6 @@ static int stall_reads(void *user, const char *path, const char *what)
 typedef struct canceller {
     stall *stall;
     mox_cancel cancel;
-    double raised_s;
 } canceller;
 
 static void *cancel_when_stalled(void *user)
@@ -794,7 +798,6 @@ static void *cancel_when_stalled(void *user)
     canceller *c = user;
     while (atomic_load(&c->stall->n_waiting) == 0) (void)usleep(1000);
     (void)usleep(30000);
-    c->raised_s = mox_clock_now();
     mox_cancel_raise(&c->cancel);
     return NULL;
 }
@@ -813,10 +816,8 @@ static void cancelling_does_not_wait_for_the_disk(void **state)
         mox_context *c = stream_context(streamed[i], broken ? 40 : 6, 2, true);
         assert_int_equal(pthread_create(&thread, NULL, cancel_when_stalled, &k), 0);
         const mox_status status = generate(c, 1, &(mox_step_opts){.cancel = &k.cancel}, got, &err);
-        const double seen_s = mox_clock_now();
         pthread_join(thread, NULL);
-        assert_int_equal(status, MOX_E_CANCELLED);
-        assert_true(seen_s - k.raised_s < 1.0); /* the disk would never have answered; 1 s is for a busy machine */
+        assert_int_equal(status, MOX_E_CANCELLED); /* although the disk would never have answered */
         atomic_store(&s.on, false); /* reads of the cancelled step are still under way now, in slots that others need */
         if (broken) (void)usleep(300000); /* and most of them fail when nobody waits for them any more */
         atomic_store(&s.broken, false);

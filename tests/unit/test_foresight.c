@@ -45,6 +45,20 @@ static void right_guesses_are_read_and_wrong_ones_only_tried(void **state)
     assert_true(!bad.reads && bad.share > 0.37 && bad.share < 0.38);
 }
 
+static void guesses_are_held_against_what_comes(void **state)
+{
+    (void)state;
+    static const int32_t guess[] = {7, 2, 9}, ids[] = {0, 2, 3, 7};
+    mox_foresight f = {0};
+    mox_foresight_compare(&f, guess, 3, ids, 4);
+    assert_int_equal(f.guessed, 3);
+    assert_int_equal(f.right, 2);
+    mox_foresight_compare(&f, guess, 0, ids, 4);
+    mox_foresight_compare(&f, guess, 1, ids, 0);
+    assert_int_equal(f.guessed, 4);
+    assert_int_equal(f.right, 2);
+}
+
 static void changes_are_noticed(void **state)
 {
     (void)state;
@@ -79,6 +93,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_read_before_something_is_known),
         cmocka_unit_test(right_guesses_are_read_and_wrong_ones_only_tried),
+        cmocka_unit_test(guesses_are_held_against_what_comes),
         cmocka_unit_test(changes_are_noticed),
         cmocka_unit_test(many_guesses_at_once_count_once),
     };

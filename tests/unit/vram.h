@@ -36,7 +36,18 @@ static inline mox_device_sizes sizes_of(const mox_model *m)
     mox_context_sizes s;
     mox_err err;
     ok(mox_context_measure(m, &o, &s, &err), &err);
-    return s.device;
+    return s.come.parts[0].sizes;
+}
+
+/* The smallest budget of each of the devices with experts that come and go. */
+static inline int64_t least_budget(const mox_model *m, const char *device)
+{
+    mox_context_opts o = base_opts();
+    mox_context_sizes s;
+    mox_err err;
+    o.device = device;
+    ok(mox_context_measure(m, &o, &s, &err), &err);
+    return s.come.bytes;
 }
 
 static inline mox_context *new_context(const mox_model *m, const mox_context_opts *o)
@@ -54,10 +65,29 @@ static inline float *new_answers(const mox_model *m, int n_steps)
     return p;
 }
 
-/* ---- failures ---- */
-
 /* Some steps of a sequence; logits [so many][vocabulary]. */
 typedef mox_status steps_fn(mox_context *c, mox_seq *s, float *out, const mox_step_opts *opts, mox_err *err);
+
+static inline float *answers_of(mox_context *c, steps_fn *steps, int n_steps)
+{
+    mox_seq *s;
+    mox_err err;
+    float *out = new_answers(c->model, n_steps);
+    ok(mox_seq_create(&s, c, &err), &err);
+    ok(steps(c, s, out, NULL, &err), &err);
+    mox_seq_destroy(&s);
+    return out;
+}
+
+static inline int64_t used_bytes(const mox_context *c, int section)
+{
+    int64_t total, left;
+    mox_dev *d = c->sections[section].dev;
+    d->apart->memory(d, &total, &left);
+    return total - left;
+}
+
+/* ---- failures ---- */
 
 static inline void check_steps_allocate_nothing(const mox_model *m, const mox_context_opts *o, steps_fn *steps, int n_steps)
 {

@@ -45,7 +45,6 @@ static bool check_vram(const char *device)
     mox_device_kind kind;
     if (mox_device_get_kind(device, &kind, &err) != MOX_OK) mox_cli_say("%s", err.msg);
     else if (!kind.has_memory) mox_cli_say("--vram is for a GPU with memory of its own, and goes with --device cuda");
-    else if (kind.n_numbers > 1) mox_cli_say("--vram is the memory of one GPU, and does not go with --device %s", device);
     else return true;
     return false;
 }
@@ -99,7 +98,8 @@ static void say_changes(const mox_plan *p, const mox_cli_options *o)
         mox_cli_say("prompts are read %lld tokens at a time instead of %lld, for want of memory", (long long)p->n_batch,
                     (long long)p->n_batch_wanted);
     if (p->device.n_slots > 0)
-        mox_cli_say("experts come and go on the GPU: memory there for %lld of %lld", (long long)p->device.n_slots, (long long)p->n_experts);
+        mox_cli_say("experts come and go on the GPU%s: memory there for %lld of %lld", p->device.n > 1 ? "s" : "", (long long)p->device.n_slots,
+                    (long long)p->n_experts);
     if (p->experts == MOX_EXPERTS_STREAM && strcmp(o->v[OPT_EXPERTS].text, "stream") != 0 && p->n_slots < p->n_experts)
         mox_cli_say("experts are streamed: memory for %lld of %lld", (long long)p->n_slots, (long long)p->n_experts);
 }

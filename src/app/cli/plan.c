@@ -140,24 +140,33 @@ static void print_experts(const mox_plan *p)
     line("experts", p->experts_bytes, text);
 }
 
-static void print_device(const mox_plan *p, const char *name)
+static void print_device(const mox_plan_devices *all, int64_t i, const char *name)
 {
-    const mox_plan_device *d = &p->device;
+    const mox_plan_device *d = &all->each[i];
     char text[96] = "";
-    mox_cli_putf("\non device %s: experts %s\n", name,
-                 d->n_slots == 0 ? "stay" : d->cpu_experts ? "come and go, the cpu computes missing ones" : "come and go");
+    if (all->n > 1) (void)snprintf(text, sizeof text, ", number %lld of %lld, layers %lld to %lld", (long long)(i + 1), (long long)all->n,
+                                   (long long)d->first_layer, (long long)(d->first_layer + d->n_layers - 1));
+    mox_cli_putf("\non device %s%s: experts %s\n", name, text,
+                 d->n_experts == 0 ? "none" : d->n_slots == 0 ? "stay" : all->cpu_experts ? "come and go, the cpu computes missing ones" : "come and go");
     line("weights", d->weights_bytes, d->n_slots > 0 ? "without routed experts" : "");
     if (d->n_slots > 0) {
-        (void)snprintf(text, sizeof text, "%lld of %lld experts, slots of %.2f MiB", (long long)d->n_slots, (long long)p->n_experts,
-                       (double)d->slot_bytes / 0x1p20);
+        (void)snprintf(text, sizeof text, "%lld of %lld experts, slots of %.2f MiB", (long long)d->n_slots, (long long)d->n_experts,
+                       (double)all->slot_bytes / 0x1p20);
         line("experts", d->experts_bytes, text);
     }
     line("cache", d->cache_bytes, "");
     line("activations", d->activation_bytes, "");
     line("other", d->other_bytes, "");
     line("total", d->total, "");
-    if (d->budget < INT64_MAX) line("budget", d->budget, "");
-    line("least budget", d->least_budget, "");
+}
+
+static void print_devices(const mox_plan_devices *all, const char *name)
+{
+    const char *of = all->n > 1 ? "of each device" : "";
+    for (int64_t i = 0; i < all->n; i++) print_device(all, i, name);
+    if (all->n > 1) mox_cli_putf("\n");
+    if (all->budget < INT64_MAX) line("budget", all->budget, of);
+    line("least budget", all->least_budget, of);
 }
 
 static void print_page(const planning *g, const char *device)
@@ -179,7 +188,7 @@ static void print_page(const planning *g, const char *device)
     else mox_cli_putf("%-14s %14s\n", "budget", "unlimited");
     line("least budget", p->least_budget, "");
     if (p->device.total > 0) {
-        print_device(p, device);
+        print_devices(&p->device, device);
         return; /* speeds are those of the processor */
     }
     mox_cli_putf("\n%-14s %9s %14s %14s\n", "routing", "hits", "decode", "prefill");
@@ -212,16 +221,28 @@ static void print_device_json(const mox_plan_device *d)
         const char *name;
         int64_t value;
     } numbers[] = {
-        {"weights_bytes", d->weights_bytes}, {"experts_bytes", d->experts_bytes}, {"cache_bytes", d->cache_bytes},
-        {"activation_bytes", d->activation_bytes}, {"other_bytes", d->other_bytes}, {"least_budget", d->least_budget},
-        {"slot_bytes", d->slot_bytes}, {"n_slots", d->n_slots},
+        {"n_layers", d->n_layers}, {"weights_bytes", d->weights_bytes}, {"experts_bytes", d->experts_bytes}, {"cache_bytes", d->cache_bytes},
+        {"activation_bytes", d->activation_bytes}, {"other_bytes", d->other_bytes}, {"total", d->total}, {"n_experts", d->n_experts},
+        {"n_slots", d->n_slots},
     };
-    if (d->total == 0) return;
-    mox_cli_putf(", \"device\": {\"total\": %lld", (long long)d->total);
+    mox_cli_putf("{\"first_layer\": %lld", (long long)d->first_layer);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
+    mox_cli_putf("}");
+}
+
+static void print_devices_json(const mox_plan_devices *d)
+{
+    if (d->total == 0) return;
+    mox_cli_putf(", \"device\": {\"total\": %lld, \"least_budget\": %lld, \"slot_bytes\": %lld, \"n_slots\": %lld", (long long)d->total,
+                 (long long)d->least_budget, (long long)d->slot_bytes, (long long)d->n_slots);
     json_limit("budget", d->budget);
-    mox_cli_putf(", \"cpu_experts\": %s}", d->cpu_experts ? "true" : "false");
+    mox_cli_putf(", \"cpu_experts\": %s, \"each\": [", d->cpu_experts ? "true" : "false");
+    for (int64_t i = 0; i < d->n; i++) {
+        if (i > 0) mox_cli_putf(", ");
+        print_device_json(&d->each[i]);
+    }
+    mox_cli_putf("]}");
 }
 
 static void print_json(const planning *g)
@@ -242,7 +263,7 @@ static void print_json(const planning *g)
     mox_cli_putf(", \"experts\": \"%s\", \"fits\": %s", mode_name(p->experts), p->fits ? "true" : "false");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mox_cli_putf(", \"%s\": %lld", numbers[i].name, (long long)numbers[i].value);
-    print_device_json(&p->device);
+    print_devices_json(&p->device);
     json_limit("budget", p->budget);
     json_limit("available", p->available);
     json_real("weights_bytes_per_s", g->machine.weights_per_s, g->machine.weights_per_s > 0.0);
