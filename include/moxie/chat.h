@@ -189,6 +189,8 @@ MOX_API const int32_t *mox_turn_tokens(const mox_turn *turn, int64_t *n);
 MOX_API void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out);
 /* How many of them were spent on thinking. */
 MOX_API int64_t mox_turn_thinking_tokens(const mox_turn *turn);
+/* The stop string that came up, borrowed from the turn; NULL: none did. */
+MOX_API const char *mox_turn_stop_string(const mox_turn *turn);
 /* The message as a JSON object for the next request's messages.  The caller frees it with
  * mox_text_free. */
 MOX_API mox_status mox_turn_message_json(const mox_turn *turn, char **out, mox_err *err);

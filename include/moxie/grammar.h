@@ -39,16 +39,18 @@ MOX_API mox_status mox_grammar_create_object(mox_grammar **out, mox_err *err);
 MOX_API mox_status mox_grammar_create_gbnf(mox_grammar **out, const char *text, size_t n, mox_err *err);
 
 typedef struct mox_calls_opts {
-    const char *format;  /* of mox_chat_info's call_format */
-    mox_json_text tools; /* of the request */
-    const char *name;    /* the one tool to call; NULL: any of them */
-    bool parallel;       /* several calls may follow each other */
-    mox_warn_fn *warn;   /* NULL: warnings are dropped */
+    const char *format;      /* of mox_chat_info's call_format */
+    mox_json_text tools;     /* of the request */
+    const char *name;        /* the one tool to call; NULL: any of them */
+    bool parallel;           /* several calls may follow each other */
+    mox_json_text or_schema; /* instead of calls the reply may be JSON that this describes; empty: not */
+    bool or_object;          /* the same with any JSON object */
+    mox_warn_fn *warn;       /* NULL: warnings are dropped */
     void *warn_user;
 } mox_calls_opts;
 
-/* A reply that is a call of a tool, with arguments that its schema describes.  Schemas are
- * read leniently. */
+/* A reply that is a call of a tool, with arguments that its schema describes, or else what or_schema
+ * or or_object allows.  Schemas of tools are read leniently, or_schema is not. */
 MOX_API mox_status mox_grammar_create_calls(mox_grammar **out, const mox_calls_opts *opts, mox_err *err);
 MOX_API void mox_grammar_destroy(mox_grammar **g);
 

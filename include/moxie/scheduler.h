@@ -46,6 +46,7 @@ MOX_API bool mox_scheduler_drain(mox_scheduler *s, double timeout_s);
 
 typedef enum mox_event_kind {
     MOX_EVENT_START = 0, /* it left the queue: n_prompt, n_reused, reuse */
+    MOX_EVENT_PROMPT,    /* a token of the prompt, but the first, for prompt_logprobs: token, top; in order */
     MOX_EVENT_PREFILL,   /* progress: n_done of n_prompt */
     MOX_EVENT_PART,      /* part, call, text, n, turn */
     MOX_EVENT_TOKEN,     /* a token was chosen: token, top, stop; after the parts that it completed */
@@ -84,6 +85,7 @@ typedef struct mox_request_opts {
     const mox_chat *chat;  /* must outlive the request; NULL: the reply is plain text */
     mox_turn_opts turn;    /* borrowed for the call; its on_part is not used */
     int32_t n_logprobs;    /* -1: no logprobs; else this many of the likeliest beside each token, at most 20 */
+    bool prompt_logprobs;  /* also of the prompt's tokens, all of which are computed for that; with n_logprobs */
     bool no_reuse;         /* neither take nor leave a prefix */
     uint64_t after;        /* an earlier request with the same prompt, or 0: waits until that one's prompt is
                             * computed, and computes of its own what cannot be shared */

@@ -16,10 +16,10 @@
  * first), so nothing is ever sorted in full: top-k keeps a heap of k, top-p pops
  * from a heap as many ids as it keeps, min-p is a threshold.
  *
- * Memory:  everything is allocated by create; accept and sample allocate nothing.
+ * Memory:  everything is allocated by create; accept and sample allocate nothing.  What is as large as the vocabulary
+ *          is needed only while a token is chosen, so that replies that take turns can share it.
  * Refuses: logits that are NaN or plus infinity, rows without a finite one, and biases that leave none.
  *          Minus infinity is legal: an id that must not be chosen.
- * I1  counts[id] is the number of times id stands in the ring.
  */
 #include "runtime/sampler.h"
 
@@ -38,15 +38,21 @@ typedef struct candidate {
     int32_t id;
 } candidate;
 
+struct mox_sampler_space {
+    int64_t n_vocab;
+    float *logits;         /* [V] after penalties */
+    float *peaks;          /* [V / BLOCK, rounded up] the largest of each block of logits */
+    candidate *candidates; /* [V] */
+    int32_t *counts;       /* [V] how often an id stands in the ring; 0 but while penalties are applied */
+    unsigned char *mask;   /* [V] */
+};
+
 struct mox_sampler {
     mox_sampler_opts opts; /* with "off" written in one way and the window filled in */
     bool penalties;        /* any of the three is on */
     int32_t n_vocab;
     mox_rng rng;
-    float *logits;         /* [V] after penalties */
-    float *peaks;          /* [V / BLOCK, rounded up] the largest of each block of logits */
-    candidate *candidates; /* [V] */
-    int32_t *counts;       /* [V] */
+    mox_sampler_space *space, *own; /* own: NULL when it is borrowed */
     int32_t *ring;         /* [repeat_window] the last accepted ids */
     mox_logit_bias *bias;  /* [opts.n_logit_bias] */
     int32_t ring_used, ring_next;
@@ -92,12 +98,62 @@ static mox_status check_opts(const mox_sampler_opts *o, mox_err *err)
     return MOX_OK;
 }
 
-mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_sampler_opts *opts, mox_err *err)
+static mox_status check_vocab(int64_t n_vocab, mox_err *err)
+{
+    if (n_vocab >= 1 && n_vocab <= INT32_MAX) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "a vocabulary of %lld ids cannot be sampled from", (long long)n_vocab);
+}
+
+mox_status mox_sampler_space_create(mox_sampler_space **out, int64_t n_vocab, mox_err *err)
 {
     *out = NULL;
+    MOX_TRY(check_vocab(n_vocab, err));
+    mox_sampler_space *x = mox_alloc_array(1, sizeof *x);
+    if (!x) return mox_fail_memory(err, sizeof *x, "the sampler");
+    const size_t v = (size_t)n_vocab;
+    x->n_vocab = n_vocab;
+    x->logits = mox_alloc_array(v, sizeof *x->logits);
+    x->peaks = mox_alloc_array((v + BLOCK - 1) / BLOCK, sizeof *x->peaks);
+    x->candidates = mox_alloc_array(v, sizeof *x->candidates);
+    x->counts = mox_alloc_array(v, sizeof *x->counts);
+    x->mask = mox_alloc_array(v, 1);
+    if (!x->logits || !x->peaks || !x->candidates || !x->counts || !x->mask) {
+        mox_sampler_space_destroy(&x);
+        return mox_fail_memory(err, v * (sizeof(float) + sizeof(candidate) + sizeof(int32_t) + 1), "the sampler");
+    }
+    *out = x;
+    return MOX_OK;
+}
+
+void mox_sampler_space_destroy(mox_sampler_space **space)
+{
+    mox_sampler_space *x = *space;
+    if (!x) return;
+    mox_free(x->logits);
+    mox_free(x->peaks);
+    mox_free(x->candidates);
+    mox_free(x->counts);
+    mox_free(x->mask);
+    mox_free(x);
+    *space = NULL;
+}
+
+mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_sampler_opts *opts, mox_err *err)
+{
+    mox_sampler_space *own;
+    *out = NULL;
+    MOX_TRY(mox_sampler_space_create(&own, n_vocab, err));
+    const mox_status status = mox_sampler_create_in(out, own, opts, err);
+    if (status == MOX_OK) (*out)->own = own;
+    else mox_sampler_space_destroy(&own);
+    return status;
+}
+
+mox_status mox_sampler_create_in(mox_sampler **out, mox_sampler_space *space, const mox_sampler_opts *opts, mox_err *err)
+{
+    *out = NULL;
+    const int64_t n_vocab = space->n_vocab;
     const mox_sampler_opts o = opts ? *opts : (mox_sampler_opts){0};
-    if (n_vocab < 1 || n_vocab > INT32_MAX)
-        return mox_fail(err, MOX_E_ARG, "a vocabulary of %lld ids cannot be sampled from", (long long)n_vocab);
     MOX_TRY(check_opts(&o, err));
     MOX_TRY(check_bias(&o, n_vocab, err));
 
@@ -112,16 +168,13 @@ mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_samp
     s->n_vocab = (int32_t)n_vocab;
     mox_rng_init(&s->rng, o.seed);
 
-    const size_t v = (size_t)n_vocab;
-    s->logits = mox_alloc_array(v, sizeof *s->logits);
-    s->peaks = mox_alloc_array((v + BLOCK - 1) / BLOCK, sizeof *s->peaks);
-    s->candidates = mox_alloc_array(v, sizeof *s->candidates);
-    s->counts = mox_alloc_array(v, sizeof *s->counts);
+    s->space = space;
     s->ring = mox_alloc_array((size_t)s->opts.repeat_window, sizeof *s->ring);
     s->bias = mox_alloc_array((size_t)o.n_logit_bias, sizeof *s->bias);
-    if (!s->logits || !s->peaks || !s->candidates || !s->counts || !s->ring || !s->bias) {
+    if (!s->ring || !s->bias) {
+        const size_t bytes = (size_t)s->opts.repeat_window * sizeof *s->ring + (size_t)o.n_logit_bias * sizeof *s->bias;
         mox_sampler_destroy(&s);
-        return mox_fail_memory(err, v * (sizeof(float) + sizeof(candidate) + sizeof(int32_t)), "the sampler");
+        return mox_fail_memory(err, bytes, "the sampler");
     }
     if (o.n_logit_bias > 0) memcpy(s->bias, o.logit_bias, (size_t)o.n_logit_bias * sizeof *s->bias);
     s->opts.logit_bias = s->bias;
@@ -132,10 +185,7 @@ mox_status mox_sampler_create(mox_sampler **out, int64_t n_vocab, const mox_samp
 void mox_sampler_destroy(mox_sampler **s)
 {
     if (!s || !*s) return;
-    mox_free((*s)->logits);
-    mox_free((*s)->peaks);
-    mox_free((*s)->candidates);
-    mox_free((*s)->counts);
+    mox_sampler_space_destroy(&(*s)->own);
     mox_free((*s)->ring);
     mox_free((*s)->bias);
     mox_free(*s);
@@ -145,10 +195,8 @@ void mox_sampler_destroy(mox_sampler **s)
 void mox_sampler_accept(mox_sampler *s, int32_t token)
 {
     if (token < 0 || token >= s->n_vocab) return; /* no logit that a penalty could change */
-    if (s->ring_used == s->opts.repeat_window) s->counts[s->ring[s->ring_next]]--;
-    else s->ring_used++;
+    if (s->ring_used < s->opts.repeat_window) s->ring_used++;
     s->ring[s->ring_next] = token;
-    s->counts[token]++;
     s->ring_next = s->ring_next + 1 == s->opts.repeat_window ? 0 : s->ring_next + 1;
 }
 
@@ -158,13 +206,16 @@ void mox_sampler_accept(mox_sampler *s, int32_t token)
  * several times is still penalised once. */
 static void apply_penalties(mox_sampler *s, const float *logits)
 {
+    int32_t *counts = s->space->counts;
+    for (int32_t i = 0; i < s->ring_used; i++) counts[s->ring[i]]++;
     for (int32_t i = 0; i < s->ring_used; i++) {
         const int32_t id = s->ring[i];
         float x = logits[id];
         x = x > 0.0f ? x / s->opts.repeat_penalty : x * s->opts.repeat_penalty;
-        x -= s->opts.presence_penalty + s->opts.frequency_penalty * (float)s->counts[id];
-        s->logits[id] = x;
+        x -= s->opts.presence_penalty + s->opts.frequency_penalty * (float)counts[id];
+        s->space->logits[id] = x;
     }
+    for (int32_t i = 0; i < s->ring_used; i++) counts[s->ring[i]] = 0;
 }
 
 /* Nothing may come next: by the biases, which are the caller's, or by the model's numbers. */
@@ -205,36 +256,36 @@ static float peak_of(const float *x, int32_t n)
     return all;
 }
 
-/* Fills s->peaks and finds the largest of s->logits (the lowest id among equals). */
+/* Fills s->space->peaks and finds the largest of s->space->logits (the lowest id among equals). */
 static int32_t find_peaks(mox_sampler *s)
 {
     int32_t block = 0;
     for (int32_t b = 0; b * BLOCK < s->n_vocab; b++) {
         const int32_t left = s->n_vocab - b * BLOCK;
-        s->peaks[b] = peak_of(s->logits + b * BLOCK, left < BLOCK ? left : BLOCK);
-        if (s->peaks[b] > s->peaks[block]) block = b;
+        s->space->peaks[b] = peak_of(s->space->logits + b * BLOCK, left < BLOCK ? left : BLOCK);
+        if (s->space->peaks[b] > s->space->peaks[block]) block = b;
     }
     int32_t top = block * BLOCK;
-    while (s->logits[top] != s->peaks[block]) top++;
+    while (s->space->logits[top] != s->space->peaks[block]) top++;
     return top;
 }
 
-/* Fills s->logits and finds the largest of them (the lowest id among equals). */
+/* Fills s->space->logits and finds the largest of them (the lowest id among equals). */
 static mox_status prepare(mox_sampler *s, const float *logits, const unsigned char *allowed, int32_t *best, mox_err *err)
 {
-    if (!copy_numbers(s->logits, logits, s->n_vocab)) {
+    if (!copy_numbers(s->space->logits, logits, s->n_vocab)) {
         int32_t i = 0;
         while (!isnan(logits[i])) i++;
         return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is not a number: the model's output is broken", (int)i);
     }
     if (s->penalties) apply_penalties(s, logits);
-    for (int32_t i = 0; i < s->opts.n_logit_bias; i++) s->logits[s->bias[i].token] += s->bias[i].bias;
+    for (int32_t i = 0; i < s->opts.n_logit_bias; i++) s->space->logits[s->bias[i].token] += s->bias[i].bias;
     for (int32_t i = 0; allowed && i < s->n_vocab; i++)
-        if (!allowed[i]) s->logits[i] = -INFINITY;
+        if (!allowed[i]) s->space->logits[i] = -INFINITY;
     const int32_t top = find_peaks(s);
-    if (s->logits[top] == INFINITY)
+    if (s->space->logits[top] == INFINITY)
         return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is infinite: the model's output is broken", (int)top);
-    if (s->logits[top] == -INFINITY) return nothing_left(s, logits, allowed, err);
+    if (s->space->logits[top] == -INFINITY) return nothing_left(s, logits, allowed, err);
     *best = top;
     return MOX_OK;
 }
@@ -268,16 +319,16 @@ static void make_heap(candidate *heap, int32_t n, bool best_on_top)
 /* Puts the top_k most likely ids (all of them when it is off) into candidates. */
 static int32_t take_top_k(mox_sampler *s)
 {
-    candidate *c = s->candidates;
+    candidate *c = s->space->candidates;
     const int32_t k = s->opts.top_k;
-    for (int32_t i = 0; i < k; i++) c[i] = (candidate){.logit = s->logits[i], .id = i};
+    for (int32_t i = 0; i < k; i++) c[i] = (candidate){.logit = s->space->logits[i], .id = i};
     if (k == s->n_vocab) return k;
     make_heap(c, k, false);
     for (int32_t b = k / BLOCK; b * BLOCK < s->n_vocab; b++) {
-        if (s->peaks[b] <= c[0].logit) continue; /* equal: the lower id stays */
+        if (s->space->peaks[b] <= c[0].logit) continue; /* equal: the lower id stays */
         for (int32_t i = b * BLOCK < k ? k : b * BLOCK; i < s->n_vocab && i < (b + 1) * BLOCK; i++) {
-            if (s->logits[i] <= c[0].logit) continue;
-            c[0] = (candidate){.logit = s->logits[i], .id = i};
+            if (s->space->logits[i] <= c[0].logit) continue;
+            c[0] = (candidate){.logit = s->space->logits[i], .id = i};
             sift_down(c, k, 0, false);
         }
     }
@@ -329,7 +380,7 @@ static int32_t take_min_p(candidate *c, int32_t n, float min_p)
 
 static int32_t draw(mox_sampler *s, int32_t n)
 {
-    const candidate *c = s->candidates;
+    const candidate *c = s->space->candidates;
     double total = 0.0;
     for (int32_t i = 0; i < n; i++) total += (double)c[i].weight;
     const double target = mox_rng_unit(&s->rng) * total;
@@ -344,14 +395,16 @@ static int32_t draw(mox_sampler *s, int32_t n)
     return chosen;
 }
 
+unsigned char *mox_sampler_mask(const mox_sampler *s) { return s->space->mask; }
+
 mox_status mox_sampler_propose(mox_sampler *s, const float *logits, const unsigned char *allowed, int32_t *token, mox_err *err)
 {
     int32_t best = 0;
     MOX_TRY(prepare(s, logits, allowed, &best, err));
     if (s->opts.temperature > 0.0f) {
-        candidate *c = s->candidates;
+        candidate *c = s->space->candidates;
         int32_t n = take_top_k(s);
-        const double total = weigh(c, n, s->logits[best], s->opts.temperature);
+        const double total = weigh(c, n, s->space->logits[best], s->opts.temperature);
         if (s->opts.top_p < 1.0f) n = take_top_p(c, n, total, (double)s->opts.top_p);
         if (s->opts.min_p > 0.0f) n = take_min_p(c, n, s->opts.min_p);
         best = draw(s, n);

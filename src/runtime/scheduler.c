@@ -85,9 +85,11 @@ static mox_status reserve(mox_scheduler *s, const mox_scheduler_opts *o, mox_err
     s->items = mox_alloc_array(n, sizeof *s->items);
     s->segments = mox_alloc_array(n, sizeof *s->segments);
     s->members = mox_alloc_array(n, sizeof *s->members);
-    if (!s->slots || !s->items || !s->segments || !s->members)
+    s->owners = mox_alloc_array(n, sizeof *s->owners);
+    if (!s->slots || !s->items || !s->segments || !s->members || !s->owners)
         return mox_fail_memory(err, n * (sizeof *s->slots + sizeof *s->items + sizeof *s->segments), "the scheduler");
     for (int32_t i = 0; i < s->n_slots; i++) MOX_TRY(mox_seq_create(&s->slots[i].seq, s->context, err));
+    MOX_TRY(mox_sampler_space_create(&s->space, s->n_vocab, err));
     mox_pace_init(&s->pace, s->n_batch);
     s->stats.n_slots = s->n_slots;
     s->stats.context_bytes = mox_context_bytes(s->context);
@@ -158,10 +160,12 @@ void mox_scheduler_destroy(mox_scheduler **scheduler)
     for (int32_t i = 0; s->slots && i < s->n_slots; i++) mox_seq_destroy(&s->slots[i].seq);
     mox_prefix_destroy(&s->prefix);
     mox_context_destroy(&s->context);
+    mox_sampler_space_destroy(&s->space);
     mox_free(s->slots);
     mox_free(s->items);
     mox_free(s->segments);
     mox_free(s->members);
+    mox_free(s->owners);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->idle);
     pthread_mutex_destroy(&s->lock);
@@ -221,15 +225,16 @@ static mox_status make_request(mox_scheduler *s, const mox_request_opts *o, mox_
     r->n_prompt = o->n_prompt;
     r->n_before = o->n_before;
     r->n_logprobs = o->n_logprobs;
+    r->prompt_logprobs = o->prompt_logprobs && o->n_logprobs >= 0;
     r->no_reuse = o->no_reuse;
-    r->after = o->no_reuse ? 0 : o->after;
+    r->after = o->no_reuse || r->prompt_logprobs ? 0 : o->after;
     r->on_event = o->on_event;
     r->user = o->user;
     mox_turn_opts turn = o->turn;
     turn.max_tokens = mox_min_i64(turn.max_tokens, s->n_ctx - o->n_prompt); /* it ends as any that is too long */
     turn.on_part = tell_part;
     turn.on_part_user = r;
-    MOX_TRY(mox_turn_create(&r->turn, s->model, s->tokenizer, o->chat, &turn, err));
+    MOX_TRY(mox_turn_create_in(&r->turn, s->model, s->tokenizer, o->chat, &turn, s->space, err));
     for (int64_t i = 0; i < r->n_prompt; i++) mox_turn_accept(r->turn, r->prompt[i]);
     return MOX_OK;
 }
@@ -243,10 +248,20 @@ static mox_status check_room(const mox_scheduler *s, mox_err *err)
                     (int)s->n_slots, (int)s->n_queue);
 }
 
-static mox_status check_room_locked(mox_scheduler *s, mox_err *err)
+/* Under the lock: it would wait for itself, or for one that may wait for it. */
+static mox_status check_after(const mox_scheduler *s, const mox_request_opts *o, mox_err *err)
+{
+    if (o->after <= s->last_id) return MOX_OK;
+    return mox_fail(err, MOX_E_ARG, "after: there is no request %llu yet, and a prompt is shared with an earlier one",
+                    (unsigned long long)o->after);
+}
+
+/* What depends on other requests. */
+static mox_status check_others(mox_scheduler *s, const mox_request_opts *o, mox_err *err)
 {
     pthread_mutex_lock(&s->lock);
-    const mox_status status = check_room(s, err);
+    mox_status status = check_after(s, o, err);
+    if (status == MOX_OK) status = check_room(s, err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -271,7 +286,7 @@ mox_status mox_scheduler_submit(mox_scheduler *s, const mox_request_opts *reques
     mox_request *r = NULL;
     *id = 0;
     mox_status status = check_request(s, request, err);
-    if (status == MOX_OK) status = check_room_locked(s, err); /* before memory is taken */
+    if (status == MOX_OK) status = check_others(s, request, err); /* before memory is taken */
     if (status == MOX_OK) status = make_request(s, request, &r, err);
     if (status == MOX_OK) status = enter(s, r, id, err);
     if (status == MOX_OK) return MOX_OK;

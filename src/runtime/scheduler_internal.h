@@ -17,6 +17,7 @@
 #include "runtime/logprob.h"
 #include "runtime/pace.h"
 #include "runtime/prefix.h"
+#include "runtime/turn.h"
 
 #include <pthread.h>
 
@@ -27,6 +28,7 @@ typedef struct mox_request {
     int64_t n_prompt, n_before;
     mox_turn *turn;
     int32_t n_logprobs;
+    bool prompt_logprobs;
     bool no_reuse;
     uint64_t after; /* id of the request whose prompt it shares, or 0 */
     mox_event_fn *on_event;
@@ -88,10 +90,12 @@ struct mox_scheduler {
     /* run */
     mox_context *context;
     mox_prefix *prefix; /* NULL: nothing is kept */
+    mox_sampler_space *space; /* requests that run choose their tokens one after the other */
     mox_pace pace;
     mox_pace_item *items;  /* [n_slots] */
     mox_segment *segments; /* [n_slots] */
-    mox_request **members; /* [n_slots]: whose segments they are */
+    mox_request **members; /* [n_slots]: those that run */
+    mox_request **owners;  /* [n_slots]: whose segments they are */
 };
 
 /* The thread.  scheduler is a mox_scheduler. */

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/size.h"
 
 #include <stdio.h>
 
@@ -85,9 +86,12 @@ static void begin(mox_scheduler *s, mox_request *r)
     if (s->prefix && leader && !prefilled(leader)) return; /* later */
     if (s->prefix && leader) mox_prefix_share(s->prefix, leader->slot->seq);
     r->started_at = mox_clock_now();
-    if (s->prefix && !r->no_reuse)
+    if (s->prefix && !r->no_reuse && !r->prompt_logprobs)
         r->n_done = r->n_reused = mox_prefix_adopt(s->prefix, r->slot->seq, r->prompt, r->n_prompt, why, sizeof why);
-    else (void)snprintf(why, sizeof why, s->prefix ? "the request wants none" : "nothing is kept");
+    else
+        (void)snprintf(why, sizeof why, "%s", !s->prefix           ? "nothing is kept"
+                                              : r->prompt_logprobs ? "logprobs of the prompt are wanted"
+                                                                   : "the request wants none");
     pthread_mutex_lock(&s->lock);
     r->slot->info = (mox_slot_info){.id = r->id, .n_prompt = r->n_prompt, .n_reused = r->n_reused, .n_prefilled = r->n_done};
     s->stats.prompt_tokens += r->n_prompt;
@@ -137,14 +141,30 @@ static int64_t trim(const mox_scheduler *s, const mox_request *r, int64_t take)
     return on_grid > at ? on_grid - at : take;
 }
 
+static mox_want wanted(const mox_request *r, const mox_pace_item *item)
+{
+    if (!item->generating && r->prompt_logprobs) return MOX_WANT_ALL;
+    return r->n_done + item->take >= r->n_prompt ? MOX_WANT_LAST : MOX_WANT_NONE;
+}
+
+/* Of a prompt.  Each token whose logprobs are told costs the head's time as well, which the pace of replies beside it
+ * does not know of. */
+static int64_t take_of(const mox_scheduler *s, const mox_request *r, int64_t take, bool beside)
+{
+    if (beside && r->prompt_logprobs) take = mox_min_i64(take, mox_head_rows(s->context));
+    return trim(s, r, take);
+}
+
 /* Lists the running requests, and what the step takes of them; returns how many run. */
 static int32_t plan_step(mox_scheduler *s, int32_t *n_segments)
 {
     int32_t n = 0;
+    bool replies = false;
     for (int32_t i = 0; i < s->n_slots; i++) {
         mox_request *r = s->slots[i].request;
         if (!r || r->started_at == 0) continue;
         s->members[n] = r;
+        replies |= prefilled(r);
         s->items[n++] = (mox_pace_item){.order = r->id, .generating = prefilled(r), .left = r->n_prompt - r->n_done, .passed = r->passed};
     }
     mox_pace_share(&s->pace, s->items, n);
@@ -153,11 +173,11 @@ static int32_t plan_step(mox_scheduler *s, int32_t *n_segments)
         mox_request *r = s->members[i];
         mox_pace_item *item = &s->items[i];
         if (item->take == 0) continue;
-        if (!item->generating) item->take = trim(s, r, item->take);
-        const bool whole = r->n_done + item->take >= r->n_prompt;
+        if (!item->generating) item->take = take_of(s, r, item->take, replies);
         r->segment = (*n_segments)++;
+        s->owners[r->segment] = r;
         s->segments[r->segment] = (mox_segment){.seq = r->slot->seq, .tokens = item->generating ? &r->token : r->prompt + r->n_done,
-                                                .n = item->take, .want = whole ? MOX_WANT_LAST : MOX_WANT_NONE};
+                                                .n = item->take, .want = wanted(r, item)};
     }
     return n;
 }
@@ -257,6 +277,27 @@ static void take_results(mox_scheduler *s, mox_request *r, const mox_pace_item *
     if (prefilled(r)) choose(s, r);
 }
 
+/* During a step: a row of logits, which in a prompt are about the token behind it.  r->n_done is as before the step. */
+static void tell_prompt(void *scheduler, int32_t segment, int64_t row, const float *logits)
+{
+    mox_scheduler *s = scheduler;
+    const mox_request *r = s->owners[segment];
+    const int64_t next = r->n_done + row + 1;
+    if (!r->prompt_logprobs || next >= r->n_prompt) return;
+    mox_logprob top[MOX_LOGPROBS_MAX];
+    mox_event e = {.kind = MOX_EVENT_PROMPT, .token = {.token = r->prompt[next]}, .top = top};
+    e.n_top = mox_logprobs(logits, s->n_vocab, &e.token, top, r->n_logprobs);
+    r->on_event(r->user, &e);
+}
+
+static mox_status compute(mox_scheduler *s, int32_t n_segments, mox_err *err)
+{
+    mox_step_opts opts = {.cancel = &s->cancel, .on_logits_user = s};
+    for (int32_t i = 0; i < n_segments; i++) /* it costs copies of rows that nobody else looks at */
+        if (s->segments[i].want == MOX_WANT_ALL) opts.on_logits = tell_prompt;
+    return mox_step(s->context, s->segments, n_segments, &opts, err);
+}
+
 static void run_step(mox_scheduler *s)
 {
     int32_t n_segments;
@@ -265,7 +306,7 @@ static void run_step(mox_scheduler *s)
     if (n_segments == 0) return;
     announce_step(s, n);
     const double begun = mox_clock_now();
-    const mox_status status = mox_step(s->context, s->segments, n_segments, &(mox_step_opts){.cancel = &s->cancel}, &err);
+    const mox_status status = compute(s, n_segments, &err);
     const double seconds = mox_clock_now() - begun;
     count_step(s, n, seconds);
     if (status == MOX_OK) mox_pace_ran(&s->pace, s->items, n, seconds);

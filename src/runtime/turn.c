@@ -5,8 +5,9 @@
  * thinking block that is over its budget is closed by tokens that nobody sampled.  With a
  * grammar (hold.h) only tokens that it allows are chosen.
  *
- * Owns: the sampler, the ids and bytes of the reply.   Borrows: model, tokenizer, chat. */
-#include "moxie/chat.h"
+ * Owns: the sampler, the ids and bytes of the reply.   Borrows: model, tokenizer, chat, and perhaps the space that
+ * the sampler chooses in. */
+#include "runtime/turn.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -21,6 +22,7 @@ struct mox_turn {
     const mox_tokenizer *tokenizer;
     mox_generation generation;
     mox_sampler *sampler;
+    mox_sampler_space *space; /* borrowed; NULL: the sampler has one of its own */
     mox_reply *reply; /* NULL: all is text */
     mox_call_format format;
     mox_stops stops;
@@ -55,15 +57,21 @@ static mox_status prepare_closing(mox_turn *t, mox_err *err)
     return mox_tokenizer_encode(t->tokenizer, closing, sizeof closing - 1, MOX_ENCODE_SPECIAL, &t->forced, err);
 }
 
+static mox_status make_sampler(mox_turn *t, int64_t n_vocab, const mox_sampler_opts *o, mox_err *err)
+{
+    return t->space ? mox_sampler_create_in(&t->sampler, t->space, o, err) : mox_sampler_create(&t->sampler, n_vocab, o, err);
+}
+
 /* The sampler never chooses an end where the reply is to go on without one. */
 static mox_status create_sampler(mox_turn *t, int64_t n_vocab, const mox_turn_opts *o, mox_err *err)
 {
     mox_sampler_opts s = o->sampling;
-    if (!o->ignore_end) return mox_sampler_create(&t->sampler, n_vocab, &s, err);
+    const bool no_list = s.n_logit_bias < 0 || (s.n_logit_bias > 0 && !s.logit_bias); /* which the sampler refuses */
+    if (!o->ignore_end || no_list) return make_sampler(t, n_vocab, &s, err);
     if (o->grammar) return mox_fail(err, MOX_E_ARG, "ignore_eos: a reply that keeps to a form must be able to end");
     int32_t n_ends = 0;
     while (mox_stop_id(&t->generation, t->tokenizer, n_ends) >= 0) n_ends++;
-    mox_logit_bias *all = mox_alloc_array((size_t)(s.n_logit_bias + n_ends), sizeof *all);
+    mox_logit_bias *all = mox_alloc_array((size_t)s.n_logit_bias + (size_t)n_ends, sizeof *all);
     if (!all) return mox_fail_memory(err, (size_t)n_ends * sizeof *all, "a reply");
     if (s.n_logit_bias > 0) memcpy(all, s.logit_bias, (size_t)s.n_logit_bias * sizeof *all);
     for (int32_t i = 0; i < n_ends; i++) {
@@ -71,7 +79,7 @@ static mox_status create_sampler(mox_turn *t, int64_t n_vocab, const mox_turn_op
         if (end < n_vocab) all[s.n_logit_bias++] = (mox_logit_bias){end, -INFINITY};
     }
     s.logit_bias = all;
-    const mox_status status = mox_sampler_create(&t->sampler, n_vocab, &s, err);
+    const mox_status status = make_sampler(t, n_vocab, &s, err);
     mox_free(all);
     return status;
 }
@@ -97,10 +105,17 @@ static mox_status init(mox_turn *t, const mox_model *m, const mox_chat *chat, co
 mox_status mox_turn_create(mox_turn **out, const mox_model *m, const mox_tokenizer *tokenizer, const mox_chat *chat,
                            const mox_turn_opts *opts, mox_err *err)
 {
+    return mox_turn_create_in(out, m, tokenizer, chat, opts, NULL, err);
+}
+
+mox_status mox_turn_create_in(mox_turn **out, const mox_model *m, const mox_tokenizer *tokenizer, const mox_chat *chat,
+                              const mox_turn_opts *opts, mox_sampler_space *space, mox_err *err)
+{
     *out = NULL;
     mox_turn *t = mox_alloc_array(1, sizeof *t);
     if (!t) return mox_fail_memory(err, sizeof *t, "a reply");
     t->tokenizer = tokenizer;
+    t->space = space;
     t->on_part = opts->on_part;
     t->on_part_user = opts->on_part_user;
     t->max_tokens = opts->max_tokens;
@@ -281,6 +296,11 @@ const int32_t *mox_turn_tokens(const mox_turn *t, int64_t *n)
 void mox_turn_get_said(const mox_turn *t, mox_marked_text *out)
 {
     *out = (mox_marked_text){mox_writer_text(&t->said), t->said.n, t->plain.data, t->n_plain};
+}
+
+const char *mox_turn_stop_string(const mox_turn *t)
+{
+    return t->stops.found ? t->stops.strings[t->stops.which] : NULL;
 }
 
 int64_t mox_turn_thinking_tokens(const mox_turn *t) { return t->n_thinking; }

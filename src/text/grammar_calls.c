@@ -1,4 +1,4 @@
-/* text/grammar_calls.c -- tool calls, in the ways in which models write them.
+/* text/grammar_calls.c -- tool calls, in the ways in which models write them, or an answer in JSON.
  *
  * What text/reply_*.c reads, this has written: the markers, the name of one of the tools, and
  * arguments that its schema describes.  The layout is the one that the families' templates
@@ -241,6 +241,23 @@ static uint32_t make_reply(maker *m, const layout *l)
     return l->begin ? mox_gb_marker(b, l->begin, first) : first;
 }
 
+/* What the reply may be instead of calls. */
+static uint32_t make_other(maker *m)
+{
+    mox_gb *b = m->b;
+    if (m->opts->or_object) return mox_gb_json_object(b, b->returns);
+    return mox_gschema_emit(mox_gschema_read(b, "schema", m->opts->or_schema, NULL), b->returns);
+}
+
+static mox_status finish_with_other(maker *m, uint32_t calls, mox_grammar **out, mox_err *err)
+{
+    const uint32_t other = make_other(m);
+    MOX_TRY(mox_gb_finish(m->b, mox_gb_either(m->b, calls, other), out));
+    if (mox_gnode_at(*out, other)->height != MOX_GRAMMAR_NEVER) return MOX_OK;
+    mox_grammar_destroy(out); /* calls are possible, which must not hide that the other is not */
+    return mox_fail(err, MOX_E_ARG, "no text can be like this: what is asked for contradicts itself, or never ends");
+}
+
 mox_status mox_grammar_create_calls(mox_grammar **out, const mox_calls_opts *opts, mox_err *err)
 {
     mox_gb b;
@@ -254,6 +271,7 @@ mox_status mox_grammar_create_calls(mox_grammar **out, const mox_calls_opts *opt
     mox_gb_init(&b, MOX_GRAMMAR_JSON_DEPTH, err);
     maker m = {.b = &b, .opts = opts};
     read_tools(&m);
-    const uint32_t root = b.status == MOX_OK ? make_reply(&m, l) : 0;
-    return mox_gb_finish(&b, root, out);
+    const uint32_t calls = b.status == MOX_OK ? make_reply(&m, l) : 0;
+    const bool other = opts->or_object || opts->or_schema.text;
+    return b.status == MOX_OK && other ? finish_with_other(&m, calls, out, err) : mox_gb_finish(&b, calls, out);
 }

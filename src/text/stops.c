@@ -39,14 +39,17 @@ void mox_stops_deinit(mox_stops *s)
     *s = (mox_stops){0};
 }
 
-/* Whether a stop string is at p; *part: whether one may be, once more than n bytes are there. */
-static bool stops_at(const mox_stops *s, const char *p, size_t n, bool *part)
+/* Whether a stop string is at p, and which; *part: whether one may be, once more than n bytes are there. */
+static bool stops_at(mox_stops *s, const char *p, size_t n, bool *part)
 {
     *part = false;
     for (int32_t i = 0; i < s->n; i++) {
         const size_t length = strlen(s->strings[i]);
         if (memcmp(s->strings[i], p, length < n ? length : n) != 0) continue;
-        if (length <= n) return true;
+        if (length <= n) {
+            s->which = i;
+            return true;
+        }
         *part = true;
     }
     return false;

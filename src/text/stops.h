@@ -15,6 +15,7 @@ typedef struct mox_stops {
     int32_t n;
     mox_writer held;
     bool found;
+    int32_t which; /* of the strings, when found */
 } mox_stops;
 
 /* Empty strings are refused, and those that are no UTF-8: they would cut characters. */

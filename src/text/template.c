@@ -2,8 +2,9 @@
 #include "text/template.h"
 
 #include "base/alloc.h"
-#include "text/template_internal.h"
+#include "base/c_locale.h"
 #include "base/utf8.h"
+#include "text/template_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,7 +77,9 @@ mox_status mox_template_open(mox_template **out, const char *name, const char *t
     t->name = name;
     t->text = mox_strndup(text, n);
     t->n = n;
+    const locale_t before = mox_locale_enter();
     mox_status status = t->text ? parse(t, err) : mox_fail_memory(err, n, "a template");
+    mox_locale_leave(before);
     if (status != MOX_OK) mox_template_close(&t);
     *out = t;
     return status;
@@ -280,7 +283,9 @@ mox_status mox_template_render(const mox_template *t, const mox_template_var *va
     r.steps_left = r.opts.steps_max;
     r.depth_left = r.opts.depth_max;
     r.region.bytes_max = r.opts.memory_bytes_max;
+    const locale_t before = mox_locale_enter();
     mox_status status = render(&r, vars, n_vars, &text);
+    mox_locale_leave(before);
     if (status == MOX_OK) status = finish(&r, &text, out);
     mox_region_deinit(&r.region);
     return status;

@@ -43,14 +43,14 @@ build() {
     ninja -C "$folder" "${goals[@]}" >"$work/ninja" || { cat "$work/ninja"; return 1; }
 }
 
-# fuzz FOLDER TARGET SECONDS: from a copy of the corpus, so that the tree stays clean; an input that
+# fuzz FOLDER TARGET SECONDS [FLAG...]: from a copy of the corpus, so that the tree stays clean; an input that
 # breaks something becomes $work/TARGET-*.  One that hangs is ended, with status 124 or 137.
 fuzz() {
     local corpus=$work/corpus-$2
     mkdir -p "$corpus"
     cp "$here/corpus/$2"/* "$corpus/"
     (cd "$work" && timeout -k 5 $(($3 + 30)) "$1/tests/fuzz/fuzz_$2" -max_total_time="$3" -max_len=4096 -timeout=25 -rss_limit_mb=2048 \
-        -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/$2-" "$corpus")
+        -dict="$here/json.dict" -print_final_stats=1 -artifact_prefix="$work/$2-" "${@:4}" "$corpus")
 }
 
 # clean FOLDER TARGET SECONDS: fuzzes and finds nothing.  What it said is in $work/TARGET.log; a finding is shown, and its

@@ -107,7 +107,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t n = size - 2;
     const mox_schema_opts lenient = {.lenient = true};
     static const char *const formats[] = {"hermes", "qwen-xml", "glm", "deepseek-v3", "kimi-k2"};
-    const mox_calls_opts calls = {.format = formats[data[1] % 5], .tools = {text, n}, .parallel = data[1] & 128};
+    const mox_calls_opts calls = {.format = formats[data[1] % 5], .tools = {text, n}, .parallel = data[1] & 128,
+                                  .or_object = data[1] & 64};
     switch (data[0] % 4) {
     case 0: status = mox_grammar_create_schema(&g, (mox_json_text){text, n}, NULL, &err); break;
     case 1: status = mox_grammar_create_schema(&g, (mox_json_text){text, n}, &lenient, &err); break;

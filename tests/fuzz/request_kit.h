@@ -65,6 +65,8 @@ void mox_http_attach(mox_http_call *c, void *user, void (*gone)(void *user), voi
 
 void mox_http_set_header(mox_http_call *c, const char *name, const char *value) { promise(c && *name && value); }
 
+void mox_http_set_problem(mox_http_call *c, const char *sentence) { promise(c && *sentence); }
+
 static void kit_append(mox_http_call *c, const char *bytes, size_t n)
 {
     c->out = realloc(c->out, c->n_out + n + 1);
@@ -158,6 +160,7 @@ void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out)
     *out = (mox_marked_text){.text = turn ? kit_text : "", .n = turn ? kit_n_text : 0};
 }
 
+const char *mox_turn_stop_string(const mox_turn *turn) { return turn ? "stop" : NULL; }
 int64_t mox_turn_thinking_tokens(const mox_turn *turn) { return turn ? 1 : 0; }
 void mox_scheduler_cancel(mox_scheduler *s, uint64_t id) { promise(!s && id); }
 
@@ -179,6 +182,8 @@ mox_status mox_scheduler_submit(mox_scheduler *s, const mox_request_opts *r, uin
     if (kit_kind == KIT_FULL) return mox_fail(err, MOX_E_FULL, "the queue is full");
     *id = 7;
     r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_START, .n_prompt = r->n_prompt, .n_reused = 1, .reuse = "because"});
+    for (int64_t i = 1; r->prompt_logprobs && i < r->n_prompt; i++)
+        r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_PROMPT, .token = {r->prompt[i], -0.5F}});
     r->on_event(r->user, &(mox_event){.kind = MOX_EVENT_PREFILL, .n_prompt = r->n_prompt, .n_done = r->n_prompt});
     kit_part(r, turn, MOX_PART_THINKING, -1, kit_text, kit_n_text);
     kit_part(r, turn, MOX_PART_TEXT, -1, kit_text, kit_n_text);
@@ -232,6 +237,7 @@ static inline void kit_open_server(void)
     s->settings.max_tokens = s->settings.think_budget = -1;
     s->n_ctx = 1 << 16;
     s->n_slots = 2;
+    s->n_queue = 32;
     (void)strcpy(s->model_name, "x");
 }
 

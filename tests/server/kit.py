@@ -179,6 +179,20 @@ def status_of(answer):
     return int(found[1]) if found else 0
 
 
+def broken_demo(folder):
+    """A copy of the demo model whose last norm is not a number, and so every logit."""
+    model = Path(folder) / "broken"
+    model.mkdir()
+    for file in DEMO.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    n = int.from_bytes(weights[:8], "little")
+    begin, end = json.loads(weights[8:8 + n])["language_model.model.norm.weight"]["data_offsets"]
+    weights[8 + n + begin:8 + n + end] = b"\xc0\x7f" * ((end - begin) // 2)
+    (model / "model.safetensors").write_bytes(weights)
+    return model
+
+
 def run_one(name, test):
     """Runs a test, says how it went, and returns the word for it."""
     started = time.monotonic()
@@ -225,5 +239,5 @@ def in_threads(functions):
     return results
 
 
-__all__ = ["ANSWER", "DEMO", "ENDLESS", "MOXIE", "QUESTION", "ROOT", "SLOW", "Server", "Skip", "WEATHER", "drain", "events_of",
+__all__ = ["ANSWER", "DEMO", "ENDLESS", "MOXIE", "QUESTION", "ROOT", "SLOW", "Server", "Skip", "WEATHER", "broken_demo", "drain", "events_of",
            "in_threads", "request_bytes", "run_tests", "signal", "socket", "status_of"]

@@ -49,7 +49,7 @@ def test_ranges():
               ("logit_bias", {"99999999": 1}), ("logit_bias", [5, 1]), ("logit_bias", [[5]]), ("logit_bias", [[5, 1, 1]]), ("logit_bias", {"5": True}),
               ("logit_bias", {str(i): 1 for i in range(20000)}), ("top_logprobs", 5), ("logprobs", 3), ("min_p", 2),
               ("presence_penalty", 1e6), ("reasoning_effort", "lots"), ("enable_thinking", "false"), ("chat_template_kwargs", {"messages": []}),
-              ("chat_template_kwargs", {"enable_thinking": "false"}), ("ignore_eos", 1), ("top_k", -5), ("tool_choice", "maybe"),
+              ("chat_template_kwargs", {"enable_thinking": "false"}), ("chat_template_kwargs", {"thinking": {}}), ("ignore_eos", 1), ("top_k", -5), ("tool_choice", "maybe"),
               ("response_format", {"type": "yaml"}), ("thinking", {"type": "sometimes"}), ("max_completion_tokens", 0)]
     with Server() as s:
         for field, value in wrong:
@@ -88,6 +88,35 @@ def test_messages_that_are_none():
         assert status == 200 and answer["choices"][0]["message"]["content"] == " France is Paris.", answer
 
 
+def test_final_message():
+    """A last message of the assistant is continued unless the request says that it is whole."""
+    begun = QUESTION + [{"role": "assistant", "content": "The capital of"}]
+    with Server() as s:
+        prompt = lambda messages, **fields: s.post("/apply-template", {"messages": messages, **fields})[2]["prompt"]
+        for fields in [{}, {"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}]:
+            status, answer = s.chat(begun, **fields)
+            assert status == 200 and answer["choices"][0]["message"]["content"] == " France is Paris.", (fields, answer)
+            assert prompt(begun, **fields).endswith("<|im_start|>assistant\nThe capital of"), fields
+        assert prompt(begun, continue_final_message=False).endswith("The capital of<|im_end|>\n<|im_start|>assistant\n")
+        assert prompt(begun, continue_final_message=False, add_generation_prompt=False).endswith("The capital of<|im_end|>\n")
+        assert s.chat(begun, continue_final_message=False)[0] == 200
+        assert prompt(QUESTION, continue_final_message=False) == prompt(QUESTION)
+        status, answer = s.chat(QUESTION, continue_final_message=True)
+        assert status == 400 and answer["error"]["param"] == "continue_final_message", answer
+        thought = lambda text: QUESTION + [{**begun[-1], "reasoning_content": text}]
+        for empty in ("", None):
+            assert prompt(thought(empty)) == prompt(begun)
+        block = {"type": "thinking", "thinking": "Paris, I think.", "signature": "x"}
+        for path, body in [("/v1/chat/completions", {"messages": thought("Paris, I think.")}),
+                           ("/v1/messages", {"max_tokens": 5, "messages": QUESTION + [{"role": "assistant", "content": [block, {"type": "text", "text": "The"}]}]}),
+                           ("/v1/responses", {"input": QUESTION + [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}, begun[-1]]})]:
+            status, _, answer = s.post(path, body)
+            assert status == 400 and "reasoning_content" in answer["error"]["message"], (path, answer)
+        assert "Paris, I think." in prompt(thought("Paris, I think."), continue_final_message=False, add_generation_prompt=False)
+        counted = s.post("/v1/messages/count_tokens", {"messages": QUESTION + [{"role": "assistant", "content": [block, {"type": "text", "text": "The"}]}]})
+        assert counted[0] == 200 and counted[2]["input_tokens"] > 10, counted
+
+
 def test_context_limits():
     """A prompt of n_ctx - 1 tokens gets one token; one more is refused with the counts."""
     with Server("-c", "512") as s:
@@ -110,7 +139,7 @@ def test_context_limits():
 
 def test_choices_seeds_stops():
     hot = {"temperature": 2, "top_k": 0, "top_p": 1, "max_tokens": 12}
-    with Server() as s:
+    with Server("--deterministic") as s:  # what runs beside a reply changes no byte of it
         status, answer = s.chat(n=4, seed=7, **hot)
         texts = [c["message"]["content"] for c in answer["choices"]]
         assert [c["index"] for c in answer["choices"]] == [0, 1, 2, 3] and len(set(texts)) > 1
@@ -171,6 +200,32 @@ def test_text_with_a_gap():
                 assert status == 200 and answer["choices"][0]["text"].startswith(f"{marks[0]}def f({marks[1]}return x{marks[2]}"), answer
                 ids = sum(len(s.post("/tokenize", {"content": text})[2]["tokens"]) for text in ("def f(", "return x"))
                 assert answer["usage"]["prompt_tokens"] == ids + 3
+
+
+def test_one_bos():
+    """A tokenizer's BOS stands in front of a text once, also where the text begins with it."""
+    marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder)
+        for file in DEMO.iterdir():
+            (model / file.name).write_bytes(file.read_bytes())
+        tokenizer, config = (json.loads((DEMO / name).read_text()) for name in ("tokenizer.json", "tokenizer_config.json"))
+        first = max(t["id"] for t in tokenizer["added_tokens"]) + 1
+        tokenizer["added_tokens"] += [{**tokenizer["added_tokens"][-1], "id": first + i, "content": text} for i, text in enumerate(marks)]
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        (model / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": "<|endoftext|>", "add_bos_token": True}))
+        with Server(model=model) as s:
+            ids = lambda text, **fields: s.post("/tokenize", {"content": text, **fields})[2]["tokens"]
+            bos, hello = ids("<|endoftext|>"), ids("Hello")
+            assert len(bos) == 1 and ids("Hello", add_special=True) == bos + hello == ids("<|endoftext|>Hello", add_special=True)
+            assert ids("<|endoftext|>" * 2, add_special=True) == bos * 2, "one was added, and one of the text's goes"
+            assert ids("<|endoftext|>", add_special=True, parse_special=False)[:1] == bos
+            n = lambda prompt, **fields: s.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, **fields})[2]["usage"]["prompt_tokens"]
+            for prompt in ["Hello", "<|endoftext|>Hello", bos + hello]:
+                assert n(prompt) == len(bos + hello), prompt
+            assert n(["Hello", "<|endoftext|>Hello"]) == 2 * len(bos + hello)
+            assert n("<|endoftext|>Hello", suffix="Hello") == n("Hello", suffix="Hello") == 4 + 2 * len(hello)
+            assert n(bos * 2) == 2, "tokens are taken as they are"
 
 
 def test_choices_share_their_prompt():
@@ -247,12 +302,79 @@ def test_logprobs():
                 "grammar": "root ::= ([äöü] [a-c]){15}"}
         c = s.post("/v1/completions", body)[2]["choices"][0]
         offsets, tokens = c["logprobs"]["text_offset"], c["logprobs"]["tokens"]
-        assert offsets[0] == len("Größe: ") and len(c["text"]) == offsets[0] + 30 and sum(x in "äöü" for x in c["text"][7:]) == 15, c
+        assert offsets[0] == 0 and len(c["text"]) == len("Größe: ") + 30 and sum(x in "äöü" for x in c["text"][7:]) == 15, c
         assert offsets[-1] == len(c["text"]) - 1 and tokens[-1] == c["text"][-1], "the last token is missing"
         whole = [i for i, t in enumerate(tokens) if "\ufffd" not in t]
         assert whole and all(c["text"].startswith(tokens[i], offsets[i]) for i in whole), c
         pieces = [e["choices"][0]["logprobs"] for _, e in s.stream("/v1/completions", body)[:-1]]
         assert [x for p in pieces for x in p["text_offset"]] == offsets and [x for p in pieces for x in p["tokens"]] == tokens
+
+
+def test_logprobs_of_the_prompt():
+    """echo with logprobs: those of the prompt are what they were when its tokens were sampled, and the first has none."""
+    with Server() as s:
+        said = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 40, "temperature": 0, "logprobs": 2, "ignore_eos": True})[2]["choices"][0]
+        text = "Once" + said["text"]
+        ids = s.post("/tokenize", {"content": text})[2]["tokens"]
+        body = {"prompt": ids, "max_tokens": 1, "temperature": 0, "logprobs": 2, "echo": True, "n": 2}
+        s.post("/v1/completions", {"prompt": ids, "max_tokens": 1})  # so that it could be reused
+        status, _, answer = s.post("/v1/completions", body)
+        assert status == 200 and answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, answer
+        for c in answer["choices"]:
+            got = c["logprobs"]
+            assert "".join(got["tokens"]) == c["text"] and c["text"].startswith(text) and len(got["tokens"]) == len(ids) + 1, c
+            assert [len(got[k]) for k in ("token_logprobs", "top_logprobs", "text_offset")] == [len(ids) + 1] * 3
+            assert got["token_logprobs"][0] is None and got["top_logprobs"][0] is None and all(len(x) == 2 for x in got["top_logprobs"][1:]), got
+            assert all(c["text"].startswith(t, at) for t, at in zip(got["tokens"], got["text_offset"])), got
+            n = len(said["logprobs"]["tokens"])
+            assert got["tokens"][-1 - n:-1] == said["logprobs"]["tokens"], "the prompt is cut into other tokens than were sampled"
+            assert all(abs(x - y) < 1e-2 for x, y in zip(got["token_logprobs"][-1 - n:-1], said["logprobs"]["token_logprobs"])), (got, said)
+        events = s.stream("/v1/completions", body)
+        for i, c in enumerate(answer["choices"]):
+            pieces = [x for _, e in events[:-1] for x in e["choices"] if x["index"] == i]
+            assert "".join(x["text"] for x in pieces) == c["text"]
+            for k in ("tokens", "text_offset"):
+                assert [v for x in pieces for v in x["logprobs"][k]] == c["logprobs"][k]
+            streamed = [v for x in pieces for v in x["logprobs"]["token_logprobs"]]
+            assert streamed[0] is None and all(abs(x - y) < 1e-2 for x, y in zip(streamed[1:], c["logprobs"]["token_logprobs"][1:]))
+        long = s.post("/v1/completions", {"prompt": ids * 40, "max_tokens": 1, "logprobs": 0, "echo": True})[2]["choices"][0]["logprobs"]
+        assert len(long["tokens"]) == len(ids) * 40 + 1 and all(x <= 0 for x in long["token_logprobs"][1:])
+        assert s.chat()[1]["choices"][0]["message"]["content"] == ANSWER
+
+
+def test_logprobs_are_of_the_content():
+    """Joined, the tokens are the content: no marks, no thoughts, no calls, nothing of a stop string; whole and streamed."""
+    tokens_of = lambda content: b"".join(bytes(t["bytes"]) for t in content).decode(errors="replace")
+    hi = [{"role": "user", "content": "hi"}]  # the model itself begins to think, or would
+    hot = {"temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0, "max_tokens": 60}
+    cases = [{"messages": hi}, {"messages": hi, "stop": ["-e", "v-"]}, {"messages": hi, "enable_thinking": False}, {"messages": THINK, "enable_thinking": True},
+             {"messages": THINK, "enable_thinking": True, "stop": ["= 7"]}, {"messages": THINK, "enable_thinking": True, "thinking_budget_tokens": 3},
+             {"messages": ASK_WEATHER, "tools": [WEATHER]}, {"messages": ASK_WEATHER, "tools": [WEATHER], "tool_choice": "required"},
+             {"messages": QUESTION, "grammar": 'root ::= "<b> <tool" [0-9]{3} "</"'},
+             {"messages": ASK_WEATHER, "tools": [WEATHER], "max_tokens": 6}, {"messages": QUESTION, "stop": ["capital of", " of France", "zz"]},
+             {"messages": QUESTION, "grammar": 'root ::= "Look." "<tool_call>\\n{\\"name\\": \\"f\\", \\"arguments\\": {}}\\n</tool_call>"', "stop": [".X"]}]
+    cases += [{"messages": hi, "seed": seed, **hot} for seed in range(8)] + [{"messages": ASK_WEATHER, "tools": [WEATHER], "seed": seed, **hot} for seed in range(8)]
+    with Server() as s:
+        for fields in cases:
+            fields = {"temperature": 0, "logprobs": True, "top_logprobs": 2, "max_tokens": 200, **fields}
+            choice = s.post("/v1/chat/completions", fields)[2]["choices"][0]
+            text, content = choice["message"]["content"] or "", choice["logprobs"]["content"]
+            joined = tokens_of(content)
+            # A token that ends in a stop string is in the content with its beginning.
+            assert joined == text or "\ufffd" in text or ("stop" in fields and joined.startswith(text) and tokens_of(content[:-1]) != text), (fields, text, joined)
+            deltas = [c for _, e in s.stream("/v1/chat/completions", fields)[:-1] for c in e["choices"]]
+            assert "".join(c["delta"].get("content") or "" for c in deltas) == text, fields
+            assert [t for c in deltas if c["logprobs"] for t in c["logprobs"]["content"]] == content, fields
+            assert all(c["delta"]["content"] for c in deltas[1:] if c["logprobs"]), (fields, deltas)
+        broken = next(i for i in range(2048) if s.post("/detokenize", {"tokens": [i]})[2]["content"] == "\ufffd")
+        only = {"logprobs": True, "max_tokens": 2, "temperature": 0, "logit_bias": {str(broken): 100}}  # half a character, twice
+        assert len(s.chat(QUESTION, **only)[1]["choices"][0]["logprobs"]["content"]) == 2
+        answer = s.post("/v1/completions", {"prompt": "x", **only, "logprobs": 1})[2]["choices"][0]
+        assert len(answer["logprobs"]["tokens"]) == 2, answer
+        long = {"prompt": [broken] * 3 + s.post("/tokenize", {"content": "word " * 200})[2]["tokens"], "echo": True, "logprobs": 1, "max_tokens": 1}
+        pieces = [e["choices"][0] for _, e in s.stream("/v1/completions", long)[:-1] if e["choices"]]
+        assert len(pieces) > 100, len(pieces)  # a prompt that begins with broken bytes comes as it is computed
+        assert sum(len(p["logprobs"]["tokens"]) for p in pieces if p["logprobs"]) == len(long["prompt"]) + 1
 
 
 def test_tools():
@@ -310,6 +432,39 @@ def test_thinking():
         assert budget["usage"]["completion_tokens_details"]["reasoning_tokens"] < 10
         reply = s.post("/v1/messages", {"max_tokens": 60, "temperature": 0, "messages": QUESTION, "stop_sequences": ["zz", "France"]})[2]
         assert reply["stop_reason"] == "stop_sequence" and reply["stop_sequence"] == "France" and reply["content"][0]["text"] == "The capital of "
+        body = {"max_tokens": 100, "temperature": 0, "messages": THINK, "thinking": {"type": "enabled"}, "stop_sequences": ["plus", "= "]}
+        reply = s.post("/v1/messages", body)[2]
+        assert "plus" in reply["content"][0]["thinking"] and reply["content"][1]["text"] == "31 + 44 " and reply["stop_sequence"] == "= ", reply
+        assert s.stream("/v1/messages", body)[-2][1]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "= "}
+
+
+def test_who_settles_thinking():
+    """The request's word before the server's, under whichever names; a request that contradicts itself is refused."""
+    def thinks(s, **fields):
+        status, answer = s.chat(**fields)
+        assert status == 200, (fields, answer)
+        return bool(answer["choices"][0]["message"].get("reasoning_content"))
+    begun = QUESTION + [{"role": "assistant", "content": "The capital of"}]
+    for options in [["--think"], ["--no-think"], []]:
+        with Server(*options) as s:
+            assert not options or thinks(s) == (options == ["--think"])
+            for on in (True, False):
+                for word in [{"enable_thinking": on}, {"thinking": on}, {"enable_thinking": on, "thinking": on, "other": [1, {"a": "\u00e9"}]}]:
+                    assert thinks(s, chat_template_kwargs=word) == on, (options, word)
+                    assert thinks(s, chat_template_kwargs=word, enable_thinking=on) == on
+                status, answer = s.chat(begun, chat_template_kwargs={"enable_thinking": on})
+                assert status == 200 and answer["choices"][0]["message"] == {"role": "assistant", "content": " France is Paris."}, answer
+            assert thinks(s, chat_template_kwargs={"enable_thinking": None}) == thinks(s)
+            assert not thinks(s, chat_template_kwargs={"enable_thinking": False}, reasoning_effort="none", thinking={"type": "disabled"})
+            assert thinks(s, chat_template_kwargs={"enable_thinking": True}, reasoning_effort="high")
+            on = {"enable_thinking": True}
+            for fields, param, other in [({"chat_template_kwargs": on, "reasoning_effort": "none"}, "chat_template_kwargs", "reasoning_effort"),
+                                         ({"chat_template_kwargs": on, "enable_thinking": False}, "chat_template_kwargs", "enable_thinking"),
+                                         ({"chat_template_kwargs": {**on, "thinking": False}}, "chat_template_kwargs", "enable_thinking"),
+                                         ({"enable_thinking": True, "reasoning": {"effort": "none"}}, "reasoning", "enable_thinking"),
+                                         ({"enable_thinking": False, "thinking": {"type": "enabled"}}, "thinking", "enable_thinking")]:
+                status, answer = s.chat(**fields)
+                assert status == 400 and answer["error"]["param"] == param and "contradict" in answer["error"]["message"] and other in answer["error"]["message"], answer
 
 
 def test_claude_code():
@@ -371,6 +526,49 @@ def test_codex():
         assert reply["status"] == "incomplete" and reply["incomplete_details"]["reason"] == "max_output_tokens"
 
 
+def test_responses_are_true():
+    """A response says how it was asked for, which item the limit cut, and what went wrong."""
+    tools = [FLAT_WEATHER, {"type": "web_search"}]
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "string", "maxLength": 5}}
+    body = {"input": "Hello", "temperature": 0, "instructions": "Be \"brief\"\nand kind: ö.", "tools": tools, "tool_choice": "none",
+            "text": {"format": form, "verbosity": "low"}, "reasoning": {"effort": "low", "summary": "auto"}}
+    asked = {k: body[k] for k in ("instructions", "tools", "tool_choice", "text", "reasoning")}
+    silent = {"instructions": None, "tools": [], "tool_choice": "auto", "text": {"format": {"type": "text"}}, "reasoning": {"effort": None, "summary": None}}
+    picked = lambda response: {k: response[k] for k in asked}
+    with Server() as s:
+        for fields, expected in [(body, asked), ({"input": "Hello", "temperature": 0}, silent), ({"input": "Hello", "temperature": 0, **dict.fromkeys(asked)}, silent)]:
+            assert picked(s.post("/v1/responses", json.dumps(fields, indent=2).encode())[2]) == expected, fields
+            events = s.stream("/v1/responses", fields)
+            assert [picked(e["response"]) for n, e in events if "response" in e] == [expected] * 3, fields
+        spaced = json.dumps({**body, "stream": True}, indent=2).encode()
+        lines = s.ask("POST", "/v1/responses", spaced)[2].decode().splitlines()
+        assert all(line.startswith(("event: ", "data: ")) or not line for line in lines) and [json.loads(x[6:]) for x in lines if x.startswith("data: ")]
+
+        cases = [({"input": "What is the capital of France?", "max_output_tokens": 3}, ["incomplete"]),
+                 ({"input": "hi", "max_output_tokens": 5}, ["incomplete"]),
+                 ({"input": "What is the capital of France?"}, ["completed"])]
+        for fields, expected in cases:
+            whole = s.post("/v1/responses", {"temperature": 0, **fields})[2]
+            assert [item["status"] for item in whole["output"]] == expected and whole["status"] == expected[-1], whole
+            events = s.stream("/v1/responses", {"temperature": 0, **fields})
+            assert [e["item"]["status"] for n, e in events if n == "response.output_item.done"] == expected, events
+            assert [item["status"] for item in events[-1][1]["response"]["output"]] == expected
+
+        large = {**body, "reasoning": {"summary": "x" * 1500000}, "stream": True}
+        assert s.stream("/v1/responses", large)[-1][0] == "response.completed"
+
+        said = [{"role": "assistant", "content": "one"}, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "two"}]}]
+        n_joined = s.post("/v1/responses", {"input": QUESTION + said + QUESTION, "max_output_tokens": 1})[2]["usage"]["input_tokens"]
+        message = {"role": "assistant", "content": "one\ntwo"}
+        assert n_joined == s.chat(QUESTION + [message] + QUESTION, max_tokens=1)[1]["usage"]["prompt_tokens"]
+    with tempfile.TemporaryDirectory() as folder, Server(model=broken_demo(folder)) as s:
+        events = s.stream("/v1/responses", body)
+        failed = events[-1][1]["response"]
+        assert events[-1][0] == "response.failed" and failed["status"] == "failed" and picked(failed) == asked, failed
+        assert failed["error"]["code"] == "server_error" and failed["error"]["message"] and failed["output"] == [], failed
+        assert failed["created_at"] == events[0][1]["response"]["created_at"] > 0 and failed["model"] == "broken", failed
+
+
 def test_completions():
     with Server() as s:
         ids = s.post("/tokenize", {"content": "Once"})[2]["tokens"]
@@ -415,6 +613,24 @@ def test_looking_in():
         assert "moxie_time_to_first_token_seconds_count 1\n" in text and 'moxie_http_requests_total{status="400"}' in text
 
 
+def test_applied_template():
+    """The prompt of a chat is shown as the chat makes it, of the same fields and with the same refusals."""
+    with Server() as s:
+        asked = lambda **fields: s.post("/apply-template", {"messages": QUESTION, **fields})
+        prompt = asked()[2]["prompt"]
+        assert asked(tools=[WEATHER])[2]["prompt"] != prompt == asked(tools=[WEATHER], tool_choice="none", max_tokens=3)[2]["prompt"]
+        for form in [{"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "integer"}}}}, {"json_schema": {"type": "integer"}}]:
+            assert '{"type": "integer"}' in asked(**form)[2]["prompt"], form
+        for on in [{"thinking": {"type": "enabled"}}, {"enable_thinking": True}, {"chat_template_kwargs": {"enable_thinking": True}}]:
+            assert asked(**on)[2]["prompt"] == prompt + "<think>\n", on
+            assert asked(**on)[2]["n_tokens"] == s.chat(**on, max_tokens=1)[1]["usage"]["prompt_tokens"]
+        assert asked(reasoning_effort="none", reasoning={"effort": "none"})[2]["prompt"] == prompt
+        for param, value in [("chat_template_kwargs", {"enable_thinking": 1}), ("reasoning_effort", "lots"), ("response_format", {"type": "yaml"}),
+                             ("json_schema", {"not": {}}), ("tool_choice", "required")]:
+            status, _, answer = asked(**{param: value})
+            assert status == 400 and answer["error"]["param"] == param, (param, answer)
+
+
 def test_progress_and_pings():
     with Server("-c", "4k") as s:
         events = s.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 1500}], "temperature": 0, "max_tokens": 2,
@@ -455,6 +671,57 @@ def test_forms():
             assert status == 400 and answer["error"]["message"], (fields, status, answer)
 
 
+def test_forms_with_tools():
+    """Beside tools a reply that must be JSON is that or calls, whichever API asks; and the results lead to an answer in JSON."""
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "celsius": {"type": "integer", "minimum": -50, "maximum": 50}},
+              "required": ["city", "celsius"], "additionalProperties": False}
+    forms = [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}, {"json_schema": schema},
+             {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_object", "schema": schema}}]
+    with Server() as s:
+        mark = s.post("/tokenize", {"content": "<tool_call>"})[2]["tokens"]
+        assert len(mark) == 1
+        never = {"logit_bias": [[mark[0], False]]}
+        for form in forms:
+            for single in (False, True):
+                fields = {"tools": [WEATHER], "parallel_tool_calls": not single, "max_tokens": 200, **form}
+                answer = s.chat(ASK_WEATHER, **fields)[1]["choices"][0]
+                calls = answer["message"].get("tool_calls")
+                assert answer["finish_reason"] == "tool_calls" and json.loads(calls[0]["function"]["arguments"]) == {"city": "Paris"}, answer
+            result = {"role": "tool", "tool_call_id": calls[0]["id"], "content": '{"city": "Paris", "sky": "sunny", "celsius": 21}'}
+            for messages in [ASK_WEATHER, ASK_WEATHER + [answer["message"], result]]:
+                answer = s.chat(messages, **fields, **never)[1]["choices"][0]
+                value = json.loads(answer["message"]["content"])
+                assert answer["finish_reason"] == "stop" and isinstance(value, dict), answer
+                assert form == forms[2] or list(value) == ["city", "celsius"], (form, value)
+        for tools, choice in [([WEATHER], "none"), ([], "auto"), (None, None)]:
+            for fields in [{**forms[0], "tools": tools}, {"grammar": 'root ::= "{}"', "tools": tools}]:
+                answer = s.chat(ASK_WEATHER, tool_choice=choice, max_tokens=100, **fields)[1]["choices"][0]["message"]
+                assert isinstance(json.loads(answer["content"]), dict) and "tool_calls" not in answer, answer
+        use = {"max_tokens": 100, "temperature": 0, "messages": ASK_WEATHER, "tools": [CLAUDE_WEATHER]}
+        reply = s.post("/v1/messages", {**use, "output_config": {"format": {"type": "json_schema", "schema": schema}}})[2]
+        assert reply["stop_reason"] == "tool_use" and reply["content"][-1]["input"] == {"city": "Paris"}, reply
+        text = {"format": {"type": "json_schema", "name": "x", "schema": schema}}
+        reply = s.post("/v1/responses", {"input": ASK_WEATHER, "temperature": 0, "tools": [FLAT_WEATHER], "text": text})[2]
+        assert reply["output"][-1]["type"] == "function_call" and json.loads(reply["output"][-1]["arguments"]) == {"city": "Paris"}, reply
+        for wrong in ({"not": {}}, {"enum": []}):
+            status, answer = s.chat(ASK_WEATHER, tools=[WEATHER], json_schema=wrong)
+            assert status == 400 and answer["error"]["param"] == "json_schema", answer
+        status, answer = s.chat(ASK_WEATHER, tools=[{"type": "web_search"}], **forms[0])  # the fault of the tools
+        assert status == 400 and answer["error"]["param"] == "tools", answer
+
+
+def test_ambiguous_grammar():
+    """A grammar that can be read in too many ways is the client's, found only while the reply is made."""
+    fields = {"grammar": 'root ::= b{0,90} "y"\nb ::= [a-z]{0,50} | [a-z]{1,60} b | "aa" b', "temperature": 50, "top_k": 0, "top_p": 1, "seed": 1, "max_tokens": 500}
+    with Server() as s:
+        status, answer = s.chat(**fields)
+        assert status == 400 and answer["error"]["param"] == "grammar" and "too many ways" in answer["error"]["message"], (status, answer)
+        error = s.stream("/v1/chat/completions", {"messages": QUESTION, **fields})[-1][1]["error"]
+        assert error["type"] == "invalid_request_error" and error["param"] == "grammar", error
+        assert s.post("/v1/completions", {"prompt": "Hello", **fields})[0] == 400
+        assert s.chat()[0] == 200
+
+
 def test_queue():
     """One slot and a queue of two: the fourth request is told to come back later, and the rest are answered."""
     with Server("--parallel", "1", "--queue", "2") as s:
@@ -473,6 +740,18 @@ def test_queue():
         for c in waiting:
             assert status_of(drain(c)) == 200
             c.close()
+
+
+def test_more_choices_than_room():
+    """What could never be answered is the request's fault, and not a matter of coming back later."""
+    with Server("--parallel", "1", "--queue", "2") as s:
+        for n, expected in [(3, 200), (4, 400), (8, 400)]:
+            status, answer = s.chat(n=n)
+            assert status == expected, (n, answer)
+        assert answer["error"]["param"] == "n" and "room for 3" in answer["error"]["message"], answer
+        status, _, answer = s.post("/v1/completions", {"prompt": ["a"] * 4, "max_tokens": 1})
+        assert status == 400 and answer["error"]["param"] == "prompt", answer
+        assert s.post("/v1/completions", {"prompt": ["a"] * 3, "max_tokens": 1})[0] == 200
 
 
 run_tests(globals())

@@ -32,6 +32,8 @@ typedef struct listener {
     int64_t n_prompt, n_reused, n_prefilled, n_tokens, n_events;
     int32_t tokens[REPLY_MAX];
     mox_logprob logprobs[REPLY_MAX][1 + TOP];
+    mox_logprob prompt_logprobs[REPLY_MAX];
+    int64_t n_prompt_tokens; /* that had one */
     char text[TEXT_MAX];
     size_t n_text;
     mox_status status;
@@ -64,6 +66,13 @@ static inline void hear_token(listener *l, const mox_event *e)
     l->n_tokens++;
 }
 
+static inline void hear_prompt(listener *l, const mox_event *e)
+{
+    l->wrong |= !l->started || l->n_tokens > 0;
+    if (l->n_prompt_tokens < REPLY_MAX) l->prompt_logprobs[l->n_prompt_tokens] = e->token;
+    l->n_prompt_tokens++;
+}
+
 static inline void hear_event(listener *l, const mox_event *e)
 {
     switch (e->kind) {
@@ -74,6 +83,7 @@ static inline void hear_event(listener *l, const mox_event *e)
         l->n_prefilled = l->n_reused = e->n_reused;
         l->wrong |= !e->reuse || e->n_reused >= e->n_prompt;
         break;
+    case MOX_EVENT_PROMPT: hear_prompt(l, e); break;
     case MOX_EVENT_PREFILL:
         l->wrong |= !l->started || e->n_done <= l->n_prefilled || e->n_done > l->n_prompt;
         l->n_prefilled = e->n_done;
@@ -138,7 +148,7 @@ static inline void let_go(listener *l)
 typedef struct wish {
     int64_t n_prompt, max_tokens;
     int32_t word; /* prompts differ */
-    bool no_reuse;
+    bool no_reuse, prompt_logprobs;
     float temperature;
     uint64_t after; /* whose prompt it shares */
 } wish;
@@ -159,7 +169,8 @@ static inline mox_status submit(mox_scheduler *s, const wish *w, listener *l, mo
     int32_t prompt[PROMPT_MAX];
     fill_prompt(w, prompt);
     const mox_request_opts r = {.prompt = prompt, .n_prompt = w->n_prompt, .n_before = w->n_prompt / 2, .turn = turn_of(w),
-                                .n_logprobs = TOP, .no_reuse = w->no_reuse, .after = w->after, .on_event = hear, .user = l};
+                                .n_logprobs = TOP, .prompt_logprobs = w->prompt_logprobs, .no_reuse = w->no_reuse, .after = w->after,
+                                .on_event = hear, .user = l};
     uint64_t id;
     pthread_mutex_lock(&l->lock); /* no event sees the id too early */
     l->scheduler = s;

@@ -111,6 +111,32 @@ static void test_layouts(void **state)
     }
 }
 
+/* Calls, or JSON instead of them; nothing that is part of both. */
+static void test_calls_or_json(void **state)
+{
+    static const char schema[] = "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}, \"required\": [\"a\"]}";
+    static const char good[] = "{\"a\": 5}", other[] = "{\"b\": [1]}";
+    (void)state;
+    for (size_t f = 0; f < N_FORMATS; f++)
+        for (int object = 0; object < 2; object++) {
+            const mox_calls_opts opts = {.format = formats[f].name, .tools = {tools, sizeof tools - 1}, .parallel = true, .or_object = object,
+                                         .or_schema = {object ? NULL : schema, object ? 0 : sizeof schema - 1}};
+            const char *one = formats[f].one, *two = formats[f].two;
+            char both[1000];
+            mox_grammar *g;
+            mox_err err;
+            if (mox_grammar_create_calls(&g, &opts, &err) != MOX_OK) fail_msg("%s: %s", formats[f].name, err.msg);
+            assert_true(kit_takes(g, one, strlen(one)) && kit_takes(g, two, strlen(two)) && kit_takes(g, good, sizeof good - 1));
+            assert_int_equal(kit_takes(g, other, sizeof other - 1), object);
+            assert_false(kit_takes(g, "Hello", 5) || kit_takes(g, "", 0));
+            (void)snprintf(both, sizeof both, "%s\n%s", good, one);
+            assert_false(kit_takes(g, both, strlen(both)));
+            (void)snprintf(both, sizeof both, "%s\n%s", one, good);
+            assert_false(kit_takes(g, both, strlen(both)));
+            mox_grammar_destroy(&g);
+        }
+}
+
 static void test_random_calls(void **state)
 {
     static char text[1 << 16];
@@ -131,6 +157,7 @@ static void test_random_calls(void **state)
 
 static void test_refusals(void **state)
 {
+#define NEVER "{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#\"}}, \"required\": [\"a\"]}"
     static const struct {
         mox_calls_opts opts;
         const char *words;
@@ -142,6 +169,10 @@ static void test_refusals(void **state)
         {{.format = "hermes"}, "there is none that could be called"},
         {{.format = "hermes", .tools = {"{}", 2}}, "tools"},
         {{.format = "glm", .tools = {"[{\"name\": \"a>b\"}]", 17}}, "cannot be written"},
+        {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {"{\"not\": {}}", 11}}, "not"},
+        {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {"{\"enum\": []}", 12}}, "no text can be like this"},
+        {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {"{\"$ref\": \"#\"}", 13}}, "begins with itself"},
+        {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {NEVER, sizeof NEVER - 1}}, "no text can be like this"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -175,7 +206,7 @@ static void test_many_tools(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_random_calls), cmocka_unit_test(test_refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_calls_or_json), cmocka_unit_test(test_random_calls), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_many_tools)};
     return cmocka_run_group_tests(tests, kit_begin, kit_finish);
 }

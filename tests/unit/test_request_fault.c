@@ -23,8 +23,10 @@ static const struct {
     {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"stream\":true," TOOLS "}"},
     {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"tool_choice\":\"required\"," TOOLS "}"},
     {CHAT, KIT_STOP, "{" MESSAGES_TEXT ",\"response_format\":" FORM "}"},
+    {CHAT, KIT_CALLS, "{" MESSAGES_TEXT ",\"response_format\":" FORM "," TOOLS "}"},
     {TEXT, KIT_LENGTH, "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true,\"logprobs\":2}"},
     {TEXT, KIT_STOP, "{\"prompt\":[1,2,3],\"stream\":true}"},
+    {TEXT, KIT_STOP, "{\"prompt\":\"Größe\",\"stream\":true,\"echo\":true,\"logprobs\":1}"},
     {RESPONSES, KIT_CALLS, "{\"input\":\"Hello\",\"stream\":true,\"instructions\":\"Be brief.\"}"},
     {RESPONSES, KIT_LENGTH, "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"Hi\"}]}]}"},
     {MESSAGES, KIT_CALLS, "{" MESSAGES_TEXT ",\"max_tokens\":5,\"stream\":true,\"system\":\"Be brief.\"}"},
@@ -33,6 +35,7 @@ static const struct {
     {TOKENIZE, KIT_STOP, "{\"content\":\"Hello\",\"with_pieces\":true,\"add_special\":true}"},
     {DETOKENIZE, KIT_STOP, "{\"tokens\":[72,105]}"},
     {TEMPLATE, KIT_STOP, "{" MESSAGES_TEXT "}"},
+    {TEMPLATE, KIT_STOP, "{" MESSAGES_TEXT ",\"chat_template_kwargs\":{\"a\\u0062\":[1],\"thinking\":true}," TOOLS "}"},
 };
 
 /* Times differ from one answer to the next; all of them are made the same. */

@@ -271,6 +271,8 @@ static void test_wrong_requests(void **state)
     refuse(s, (r = good, r.turn.sampling.temperature = -1, &r), "temperature");
     refuse(s, (r = good, r.turn.sampling.top_p = NAN, &r), "top_p");
     refuse(s, (r = good, r.on_event = NULL, &r), "on_event");
+    refuse(s, (r = good, r.after = 1, &r), "after"); /* its own id */
+    refuse(s, (r = good, r.after = 2, &r), "after");
     uint64_t id;
     mox_err err;
     assert_int_equal(mox_scheduler_submit(s, &good, &id, &err), MOX_OK);
@@ -295,8 +297,10 @@ static void test_full_queue(void **state)
     l[0].hold = true;
     must_submit(s, &w, &l[0]);
     wait_started(&l[0]);
+    const int64_t live = mox_alloc_live();
     must_submit(s, &w, &l[1]);
     must_submit(s, &w, &l[2]);
+    assert_true(mox_alloc_live() - live < 2 * 2048 * (int64_t)sizeof(float)); /* they wait without numbers for the vocabulary */
     assert_int_equal(submit(s, &w, &l[3], &err), MOX_E_FULL);
     assert_int_equal(stats_of(s).n_waiting, 2);
     mox_scheduler_cancel(s, l[1].id);
@@ -562,12 +566,14 @@ static void test_short_prompts_overtake(void **state)
     atomic_store(&n_ended, 0);
     for (int i = 0; i <= N_SHORT; i++) {
         listener_init(&runners[i].ear);
+        runners[i].ear.hold = i == 0; /* nothing is computed before all are there */
         const mox_request_opts r = {.prompt = prompt, .n_prompt = i == 0 ? N_LONG : 20, .turn = {.max_tokens = 2, .think_budget = -1},
                                     .n_logprobs = -1, .on_event = hear_place, .user = &runners[i]};
         uint64_t id;
         mox_err err;
         assert_int_equal(mox_scheduler_submit(s, &r, &id, &err), MOX_OK);
     }
+    let_go(&runners[0].ear);
     for (int i = 0; i <= N_SHORT; i++) wait_done(&runners[i].ear);
     assert_int_equal(runners[0].place, N_SHORT);
     mox_scheduler_destroy(&s);
@@ -662,10 +668,84 @@ static void test_logprobs(void **state)
     }
 }
 
+typedef struct prompt_rows {
+    const int32_t *prompt;
+    int64_t n_prompt, n_vocab;
+    mox_logprob found[REPLY_MAX];
+} prompt_rows;
+
+static void take_row(void *user, int32_t segment, int64_t row, const float *logits)
+{
+    prompt_rows *p = user;
+    assert_int_equal(segment, 0);
+    if (row + 1 == p->n_prompt) return;
+    p->found[row].token = p->prompt[row + 1];
+    (void)mox_logprobs(logits, p->n_vocab, &p->found[row], NULL, 0);
+}
+
+/* All at once and without a scheduler. */
+static void compute_rows(int model, const wish *w, prompt_rows *out)
+{
+    static int32_t prompt[PROMPT_MAX];
+    mox_context_opts context = usual;
+    mox_context *c;
+    mox_seq *seq;
+    mox_model_info info;
+    mox_err err;
+    context.deterministic = true;
+    mox_model_get_info(models[model], &info);
+    fill_prompt(w, prompt);
+    *out = (prompt_rows){.prompt = prompt, .n_prompt = w->n_prompt, .n_vocab = info.n_vocab};
+    assert_int_equal(mox_context_create(&c, models[model], &context, &err), MOX_OK);
+    assert_int_equal(mox_seq_create(&seq, c, &err), MOX_OK);
+    const mox_segment g = {.seq = seq, .tokens = prompt, .n = w->n_prompt, .want = MOX_WANT_ALL};
+    const mox_step_opts opts = {.on_logits = take_row, .on_logits_user = out};
+    assert_int_equal(mox_step(c, &g, 1, &opts, &err), MOX_OK);
+    mox_seq_destroy(&seq);
+    mox_context_destroy(&c);
+}
+
+/* Those of a prompt: the same beside others, in several steps, and when the prompt is known; the reply is as ever. */
+static void test_prompt_logprobs(void **state)
+{
+    (void)state;
+    const wish w = {.n_prompt = 300, .max_tokens = 5, .word = 3, .prompt_logprobs = true}, plain = {.n_prompt = 300, .max_tokens = 5, .word = 3};
+    const wish other = {.n_prompt = 200, .max_tokens = 40, .word = 5};
+    listener *l = malloc(4 * sizeof *l);
+    assert_non_null(l);
+    for (int m = 0; m < N_MODELS; m++) {
+        prompt_rows rows;
+        compute_rows(m, &w, &rows);
+        mox_scheduler *s = new_scheduler(m, usual, 0);
+        for (int i = 0; i < 4; i++) listener_init(&l[i]);
+        must_submit(s, &other, &l[0]);
+        must_submit(s, &w, &l[1]);
+        wait_done(&l[0]);
+        wait_done(&l[1]);
+        must_submit(s, &w, &l[2]);
+        wait_done(&l[2]);
+        must_submit(s, &plain, &l[3]);
+        wait_done(&l[3]);
+        mox_scheduler_destroy(&s);
+        for (int i = 0; i < 4; i++) assert_false(l[i].wrong);
+        for (int i = 1; i < 3; i++) {
+            assert_int_equal(l[i].n_reused, 0);
+            assert_int_equal(l[i].n_prompt_tokens, w.n_prompt - 1);
+            assert_memory_equal(l[i].prompt_logprobs, rows.found, (size_t)(w.n_prompt - 1) * sizeof *rows.found);
+            assert_same(&l[i], &l[3]);
+        }
+        assert_int_equal(l[0].n_prompt_tokens + l[3].n_prompt_tokens, 0);
+        assert_true(l[3].n_reused > 0);
+        for (int i = 0; i < 4; i++) listener_deinit(&l[i]);
+    }
+    free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_wrong_requests),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_full_queue),

@@ -14,8 +14,10 @@
 #include "text/template.h"
 #include "tokenizer_kit.h"
 
+#include <locale.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const mox_template_var usual[] = {
@@ -514,6 +516,52 @@ static void test_every_allocation(void **state)
     assert_true(n.at > 15);
 }
 
+/* ---- locale ------------------------------------------------------------------------------ */
+
+/* A locale with a comma in its numbers, as localedef makes it in a folder of its own. */
+static bool set_comma(char *folder)
+{
+    static const char source[] = "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n";
+    char path[64], command[256];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/source", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(source, f) >= 0 && fclose(f) == 0);
+    (void)snprintf(command, sizeof command, "localedef -c -i %s -f ANSI_X3.4-1968 %s/xx_XX >%s/log 2>&1", path, folder, folder);
+    (void)!system(command); /* warns of what is missing */
+    assert_int_equal(setenv("LOCPATH", folder, 1), 0);
+    return setlocale(LC_NUMERIC, "xx_XX") != NULL;
+}
+
+static void test_numbers_in_another_locale(void **state)
+{
+    static const char template[] = "{{ 1.5 + d.x }} {{ d.x | tojson }} {{ '2.5' | float }} {{ 2.25 | round(1) }} {{ '%.2f' | format(0.5) }}";
+    static const char json[] = "{\"d\": {\"x\": 0.5}}";
+    const mox_template_var vars = {.json = json, .n = sizeof json - 1};
+    char folder[] = "/tmp/moxie-locale-XXXXXX", command[64], written[16];
+    mox_prompt out;
+    mox_err err;
+    (void)state;
+    const bool set = set_comma(folder);
+    (void)snprintf(written, sizeof written, "%.1f", 0.5);
+    const mox_status status = render_with(template, &vars, 1, NULL, &out, &err);
+    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    (void)!system(command);
+    (void)unsetenv("LOCPATH");
+    if (!set) {
+        if (status == MOX_OK) mox_prompt_free(&out);
+        skip();
+    }
+    assert_string_equal(written, "0,5"); /* so the locale is in force */
+    assert_int_equal(status, MOX_OK);
+    assert_string_equal(out.text, "2.0 0.5 2.5 2.2 0.50");
+    mox_prompt_free(&out);
+    (void)snprintf(written, sizeof written, "%.1f", 0.5);
+    assert_string_equal(written, "0,5"); /* and still is */
+    (void)setlocale(LC_NUMERIC, "C");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -521,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_long_refusal), cmocka_unit_test(test_limits),  cmocka_unit_test(test_given_limits),
         cmocka_unit_test(test_small_stack),  cmocka_unit_test(test_large),   cmocka_unit_test(test_variables),
         cmocka_unit_test(test_time),         cmocka_unit_test(test_threads), cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_numbers_in_another_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,7 @@ static const stop_case stop_cases[] = {
     {"a\n\nb", {"\n\n"}, "a", MOX_STOP_STRING, false, NULL},
     /* thinking is not looked at */
     {"It says STOP\n</think>\n\nGo. STOP", {"STOP"}, "Go. ", MOX_STOP_STRING, true, "|K:It says STOP|T:Go. "},
+    {"It says STOP\n</think>\n\nGo. END", {"STOP", "END"}, "Go. ", MOX_STOP_STRING, true, "|K:It says STOP|T:Go. "},
     {"It says STOP", {"STOP"}, "", MOX_STOP_END, true, "|K:It says STOP"},
     {"ST\n</think>\n\nOP", {"STOP"}, "OP", MOX_STOP_END, true, "|K:ST|T:OP"},
     /* nor are calls, and nothing stops across one */
@@ -119,6 +120,17 @@ static const stop_case stop_cases[] = {
     {"STO\n" CALL "P", {"STOP"}, "STOP", MOX_STOP_CALLS, false, "|T:STO|N:add|A:{\"a\": 1}|T:P"},
     {"abc\n" CALL, {"abcd", "bc"}, "a", MOX_STOP_STRING, false, NULL},
 };
+
+/* The string that is named follows the text that came out. */
+static void check_stop_string(const mox_turn *t, const stop_case *c, mox_stop stop)
+{
+    const char *which = mox_turn_stop_string(t);
+    char end[256];
+    assert_int_equal(which != NULL, stop == MOX_STOP_STRING);
+    if (!which) return;
+    snprintf(end, sizeof end, "%s%s", c->out, which);
+    assert_non_null(strstr(c->text, end));
+}
 
 static void test_stop_strings(void **state)
 {
@@ -146,6 +158,7 @@ static void test_stop_strings(void **state)
             mox_message m;
             mox_turn_get_message(t, &m);
             assert_string_equal(m.text, c->out);
+            check_stop_string(t, c, stop);
             assert_int_equal(m.n_calls > 0, strstr(parts, "|N:") != NULL);
             mox_turn_destroy(&t);
         }
@@ -273,7 +286,6 @@ static void test_max_tokens(void **state)
     mox_tokens_free(&words);
 }
 
-/* What was held back comes out: half a marker, half a stop string, half a character, half a call. */
 /* No token that ends a reply is chosen, however likely, beside biases of the caller's own. */
 static void test_ignore_end(void **state)
 {
@@ -303,6 +315,23 @@ static void test_ignore_end(void **state)
     mox_turn_destroy(&t);
 }
 
+/* Also where ends of the reply are added to them. */
+static void test_biases_that_are_not_there(void **state)
+{
+    (void)state;
+    for (int ignore_end = 0; ignore_end < 2; ignore_end++)
+        for (int32_t n = -1; n < 2; n += 2) {
+            const mox_turn_opts opts = {.sampling = {.n_logit_bias = n}, .max_tokens = 1, .think_budget = -1,
+                                        .ignore_end = ignore_end};
+            mox_turn *t;
+            mox_err err;
+            assert_int_equal(mox_turn_create(&t, model, tokenizer, NULL, &opts, &err), MOX_E_ARG);
+            assert_null(t);
+            assert_non_null(strstr(err.msg, "logit_bias"));
+        }
+}
+
+/* What was held back comes out: half a marker, half a stop string, half a character, half a call. */
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -517,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_budget_without_thinking),
         cmocka_unit_test(test_max_tokens),
         cmocka_unit_test(test_ignore_end),
+        cmocka_unit_test(test_biases_that_are_not_there),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_message_json),
         cmocka_unit_test(test_said),

@@ -1,10 +1,12 @@
 /* kit.mjs -- a browser, a server and pages for test_page.mjs.
  *
  * Packages come from the folder that $WEB_PACKAGES names, where run.py put them. */
+import { match, deepStrictEqual as same } from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { isDeepStrictEqual } from 'node:util';
 
 const packages = join(process.env.WEB_PACKAGES, 'node_modules');
 const { chromium } = createRequire(import.meta.url)(join(packages, 'playwright-core'));
@@ -102,6 +104,17 @@ export async function waitFor(condition, ms = 8000) {
         if (Date.now() - began > ms) throw new Error(`not within ${ms} ms: ${condition}`);
         await new Promise((resolve) => setTimeout(resolve, 40));
     }
+}
+
+/* Waits until the page shows what is expected, a value or what a pattern finds; a failure says what it showed. */
+export async function shows(read, expected, what) {
+    const pattern = expected instanceof RegExp;
+    const is = (shown) => (pattern ? expected.test(shown) : isDeepStrictEqual(shown, expected));
+    const began = Date.now();
+    let shown = await read();
+    for (; !is(shown) && Date.now() - began < 8000; shown = await read())
+        await new Promise((resolve) => setTimeout(resolve, 40));
+    (pattern ? match : same)(shown, expected, what);
 }
 
 export const settled = (page, timeout = 10000) => page.waitForSelector('#send[aria-label="Send"]', { timeout });

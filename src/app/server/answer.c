@@ -13,6 +13,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -53,7 +55,10 @@ static void on_gone(void *user) { cancel_all(user); }
 void mox_answer_send(mox_answer *a)
 {
     if (mox_put_ok(&a->out)) mox_http_send(a->call, mox_writer_text(&a->out.w), a->out.w.n);
-    else mox_http_end(a->call, false);
+    else {
+        mox_http_set_problem(a->call, "out of memory for a piece of the stream");
+        mox_http_end(a->call, false);
+    }
     mox_put_clear(&a->out);
 }
 
@@ -74,6 +79,7 @@ static void finish(mox_answer *a)
             mox_problem_answer(&a->problem, a->api->vendor, a->call);
             return;
         }
+        mox_problem_log(&a->problem, a->call);
         if (a->api->broken) a->api->broken(a, &a->problem);
         mox_answer_send(a);
         mox_http_end(a->call, true);
@@ -119,7 +125,7 @@ static bool is_end(const mox_answer *a, const mox_event *e)
     return mox_is_stop(&g, a->server->session.tokenizer, e->token.token);
 }
 
-static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
+static void time_token(mox_answer *a, mox_choice *c)
 {
     const double now = mox_clock_now();
     if (a->first_token == 0.0) {
@@ -129,25 +135,132 @@ static void record_token(mox_answer *a, mox_choice *c, const mox_event *e)
     if (c->last_token > 0.0)
         mox_metrics_observe(&a->server->metrics, MOX_TIME_BETWEEN_TOKENS, now - c->last_token);
     c->last_token = now;
-    if (a->ask.n_logprobs < 0 || c->in_thinking || is_end(a, e)) return;
+}
+
+/* ---- logprobs ------------------------------------------------------------------------------------ */
+
+/* Whether the token is, or may turn out to be, of the reply's text.  Special tokens never are. */
+static bool may_be_text(const mox_answer *a, const mox_choice *c, const mox_event *e)
+{
+    if (is_end(a, e) || mox_tokenizer_is_special(a->server->session.tokenizer, e->token.token)) return false;
+    return c->text_came ? !c->in_thinking && !c->in_call : !c->other_came;
+}
+
+/* The bytes of a record's token. */
+static const char *record_bytes(const mox_answer *a, const mox_choice *c, int64_t record, size_t *n)
+{
+    const mox_logprob *all = c->records.data;
+    *n = 0;
+    return mox_tokenizer_bytes(a->server->session.tokenizer, all[(size_t)record * (1 + (size_t)a->ask.n_logprobs)].token, n);
+}
+
+/* As many records as the text that was told takes are of text. */
+static void accept_records(const mox_answer *a, mox_choice *c)
+{
+    for (size_t n; c->n_ahead < 0 && c->n_text < c->n_records; c->n_text++) {
+        (void)record_bytes(a, c, c->n_text, &n);
+        c->n_ahead += (int64_t)n;
+    }
+}
+
+static bool add_record(mox_answer *a, mox_choice *c, const mox_event *e)
+{
     const size_t stride = 1 + (size_t)a->ask.n_logprobs;
     mox_err err;
     if (mox_buffer_reserve(&c->records, ((size_t)c->n_records + 1) * stride, sizeof(mox_logprob), "logprobs",
                            &err) != MOX_OK) {
         a->out.failed = true;
-        return;
+        return false;
     }
     mox_logprob *r = (mox_logprob *)c->records.data + (size_t)c->n_records * stride;
     r[0] = e->token;
     for (size_t i = 1; i < stride; i++)
         r[i] = (int32_t)i <= e->n_top ? e->top[i - 1] : (mox_logprob){.token = -1};
     c->n_records++;
+    return true;
+}
+
+static void record_logprobs(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    if (!add_record(a, c, e) || !c->text_came) return;
+    accept_records(a, c);
+    if (c->n_ahead < 0) c->n_ahead = 0; /* broken characters are told with more bytes than they had */
     if (a->begun && a->api->token) a->api->token(a, c);
 }
 
+static bool echoes_logprobs(const mox_answer *a) { return a->ask.echo && a->ask.n_logprobs >= 0; }
+
+static void tell_prompt(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    if (!add_record(a, c, e)) return;
+    c->n_text = c->n_records;
+    if (a->begun && a->api->prompt) a->api->prompt(a, c, e->token.token);
+}
+
+/* The prompt's first token follows nothing, so that nothing says how likely it is. */
+static void tell_first(mox_answer *a, mox_choice *c)
+{
+    const mox_event first = {.token = {.token = a->ask.prompts[c->prompt].ids[0], .logprob = NAN}};
+    tell_prompt(a, c, &first);
+}
+
+/* Whether the text could begin with the record's token: one of both is how the other begins, where the records
+ * behind it are taken together.  A broken character is told as U+FFFD. */
+static bool begins_with(const mox_answer *a, const mox_choice *c, int64_t record, const char *text, size_t n)
+{
+    static const char broken[] = "\xEF\xBF\xBD";
+    for (int64_t i = record; i < c->n_records && n > 0; i++) {
+        size_t length;
+        const char *bytes = record_bytes(a, c, i, &length);
+        if (length > n) length = n;
+        if (length > 0 && memcmp(bytes, text, length) != 0)
+            return n >= sizeof broken - 1 && memcmp(text, broken, sizeof broken - 1) == 0;
+        text += length;
+        n -= length;
+    }
+    return true;
+}
+
+/* Text begins: drops the records of marks and blanks before it, such as those around a thought without words. */
+static void drop_marks(const mox_answer *a, mox_choice *c, const char *text, size_t n)
+{
+    const size_t stride = 1 + (size_t)a->ask.n_logprobs;
+    mox_logprob *all = c->records.data;
+    int64_t from = c->n_text;
+    while (from < c->n_records && !begins_with(a, c, from, text, n)) from++;
+    const int64_t n_left = c->n_records - from;
+    if (n_left > 0 && from > c->n_text)
+        memmove(all + (size_t)c->n_text * stride, all + (size_t)from * stride, (size_t)n_left * stride * sizeof *all);
+    c->n_records = c->n_text + n_left;
+}
+
+/* A token's bytes are held back until they are known to be text, a thought, a call or a mark of those; so is its
+ * record, and only those of text stay. */
+static void sort_records(const mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    const bool text = e->part == MOX_PART_TEXT;
+    if (text && (c->n_text == 0 || c->in_thinking || c->in_call)) drop_marks(a, c, e->text, e->n);
+    c->n_ahead = text ? c->n_ahead - (int64_t)e->n : 0;
+    if (text) accept_records(a, c);
+    else c->n_records = c->n_text;
+    c->in_thinking = e->part == MOX_PART_THINKING;
+    c->in_call = !text && !c->in_thinking;
+    c->text_came |= text;
+    c->other_came |= !text;
+}
+
+static void tell_token(mox_answer *a, mox_choice *c, const mox_event *e)
+{
+    time_token(a, c);
+    if (a->ask.n_logprobs >= 0 && may_be_text(a, c, e)) record_logprobs(a, c, e);
+    c->text_came = c->other_came = false;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------- */
+
 static void tell_part(mox_answer *a, mox_choice *c, const mox_event *e)
 {
-    c->in_thinking = e->part == MOX_PART_THINKING;
+    if (a->ask.n_logprobs >= 0) sort_records(a, c, e);
     if (!a->begun || !a->api->part || (e->call > 0 && a->ask.single_call)) return;
     a->api->part(a, c, e);
     mox_answer_send(a);
@@ -170,19 +283,37 @@ static void observe_done(mox_answer *a, mox_choice *c, const mox_event *e)
     mox_metrics_observe(&a->server->metrics, MOX_TIME_DECODE, e->decode_s);
 }
 
+/* What was asked cannot be and would fail again, or it is our fault.  The only limit that a reply meets is
+ * its form's, of how many ways it can be read in. */
+static mox_problem broken_reply(const mox_answer *a, const mox_event *e)
+{
+    mox_err err = *e->err;
+    const bool form = e->status == MOX_E_LIMIT && a->ask.form_field;
+    if (form) (void)mox_fail(&err, MOX_E_LIMIT, "%s: %.400s", a->ask.form_field, e->err->msg);
+    mox_problem p = mox_problem_of(&err);
+    if (!form && e->status != MOX_E_ARG) p.status = 500;
+    return p;
+}
+
+/* Events come from one thread, so the first cause stays as it is while others read it. */
+static void lose_device(mox_server *s, const mox_err *err)
+{
+    if (atomic_load(&s->lost)) return;
+    (void)snprintf(s->lost_why, sizeof s->lost_why, "%s", err->msg);
+    atomic_store(&s->lost, true);
+    mox_cli_stop_wake();
+}
+
 static void tell_done(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     observe_done(a, c, e);
+    c->n_records = c->n_text; /* the others are of a stop string, or of blanks that nobody gets */
     if (e->status == MOX_OK && a->ask.n_prompts == 0)
         mox_quotes_add(a->server->quotes, &a->asked.prompt, &a->asked.tokens, e->turn);
-    if (e->status == MOX_E_DEVICE) {
-        atomic_store(&a->server->lost, true);
-        mox_cli_stop_wake();
-    }
+    if (e->status == MOX_E_DEVICE) lose_device(a->server, e->err);
     if (e->status != MOX_OK && !a->failed) {
         a->failed = true;
-        a->problem = mox_problem_of(e->err);
-        if (e->status != MOX_E_ARG) a->problem.status = 500; /* else what was asked cannot be, and fails again */
+        a->problem = broken_reply(a, e);
     } else if (e->stop == MOX_STOP_CANCELLED && !a->failed) {
         a->failed = true; /* the client is gone, or the server's time is up */
         a->problem = mox_problem_make(503, NULL, "the reply was cut off because the server is stopping");
@@ -204,14 +335,16 @@ static void on_event(void *user, const mox_event *e)
         c->n_prompt = e->n_prompt;
         c->n_reused = e->n_reused;
         if (e->reuse) (void)strncpy(a->reuse, e->reuse, sizeof a->reuse - 1);
+        if (echoes_logprobs(a)) tell_first(a, c);
         break;
+    case MOX_EVENT_PROMPT: tell_prompt(a, c, e); break;
     case MOX_EVENT_PREFILL:
         if (!a->begun || !a->ask.progress || !a->api->progress) break;
         a->api->progress(a, c, e);
         mox_answer_send(a);
         break;
     case MOX_EVENT_PART: tell_part(a, c, e); break;
-    case MOX_EVENT_TOKEN: record_token(a, c, e); break;
+    case MOX_EVENT_TOKEN: tell_token(a, c, e); break;
     case MOX_EVENT_DONE: tell_done(a, c, e); break;
     }
     const bool lost = a->failed && e->kind == MOX_EVENT_DONE;
@@ -244,6 +377,7 @@ static mox_status submit(mox_answer *a, mox_choice *c, mox_err *err)
                  .trie = a->server->trie,
                  .ignore_end = ask->ignore_end},
         .n_logprobs = ask->n_logprobs,
+        .prompt_logprobs = echoes_logprobs(a),
         .no_reuse = ask->no_reuse,
         .after = c->index % ask->n == 0 ? 0 : a->choices[c->index / ask->n * ask->n].id,
         .on_event = on_event,
@@ -284,6 +418,19 @@ static bool all_fit(mox_answer *a)
     for (int i = 0; i < a->ask.n_prompts; i++)
         if (!fits(a, &a->ask.prompts[i])) return false;
     return true;
+}
+
+/* Whether so many choices find room at least when nobody else is there: else asking again never helps. */
+static bool has_room(mox_answer *a, int n_choices)
+{
+    const int n_room = a->server->n_slots + a->server->n_queue;
+    mox_err err;
+    if (n_choices <= n_room) return true;
+    (void)mox_fail(&err, MOX_E_ARG,
+                   "%s asks for %d replies at once, and there is room for %d (--parallel and --queue)",
+                   a->ask.n > 1 ? "n" : "prompt", n_choices, n_room);
+    a->problem = mox_problem_of(&err);
+    return false;
 }
 
 /* ---- from the call ------------------------------------------------------------------------------- */
@@ -334,12 +481,12 @@ void mox_answer_start(mox_server *s, mox_http_call *c, const mox_api *api)
     mox_answer *a = mox_answer_read(s, c, api);
     mox_err err;
     if (!a) return;
-    if (!all_fit(a)) {
+    const int n_choices = (a->ask.n_prompts > 0 ? a->ask.n_prompts : 1) * a->ask.n;
+    if (!all_fit(a) || !has_room(a, n_choices)) {
         mox_problem_answer(&a->problem, api->vendor, c);
         return;
     }
-    const int n_prompts = a->ask.n_prompts > 0 ? a->ask.n_prompts : 1;
-    a->n_choices = a->n_open = n_prompts * a->ask.n;
+    a->n_choices = a->n_open = n_choices;
     for (int i = 0; i < a->n_choices; i++)
         a->choices[i] = (mox_choice){
             .answer = a, .index = i, .prompt = i / a->ask.n, .call = -1, .in_thinking = a->asked.thinking};
@@ -404,7 +551,7 @@ static void put_token(mox_put *p, const mox_answer *a, const mox_logprob *l)
 void mox_put_logprobs(mox_put *p, const mox_answer *a, const mox_choice *c, int64_t from)
 {
     const size_t stride = 1 + (size_t)a->ask.n_logprobs;
-    for (int64_t i = from; i < c->n_records; i++) {
+    for (int64_t i = from; i < c->n_text; i++) {
         const mox_logprob *r = (const mox_logprob *)c->records.data + (size_t)i * stride;
         mox_putf(p, "%s{", i > from ? "," : "");
         put_token(p, a, &r[0]);

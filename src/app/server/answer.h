@@ -25,9 +25,12 @@ typedef struct mox_choice {
     mox_put json;         /* for the API: what it keeps of the choice */
     mox_put pending;      /* text that waits for its token's logprob */
     mox_buffer records;   /* mox_logprob: 1 + n_logprobs for each token, the chosen one first */
-    int64_t n_records, n_shown;
+    int64_t n_records;    /* of them n_text are of text that was told; what the others are is not known yet */
+    int64_t n_text, n_shown;
+    int64_t n_ahead;      /* bytes of these n_text beyond the text that was told; below 0: text without a record yet */
+    bool text_came, other_came; /* with the token that comes next */
     int64_t n_characters; /* for the API: of the text before the first record that was not shown */
-    bool in_thinking;
+    bool in_thinking, in_call; /* so it was with the last part */
     int block, n_blocks;  /* for the API: what it is writing, and how many it has begun */
     int32_t call;         /* the tool call that is being written */
     int64_t n_events;     /* for the API: what it has sent */
@@ -35,6 +38,11 @@ typedef struct mox_choice {
     int64_t n_prompt, n_reused, n_reply, n_thinking;
     double queue_s, prefill_s, decode_s, last_token;
 } mox_choice;
+
+/* What the Responses API says back as it was sent; borrowed from the call's body, and empty where nothing was. */
+typedef struct mox_echo {
+    mox_json_span instructions, tools, tool_choice, format, verbosity, effort, summary;
+} mox_echo;
 
 /* Any function but read, done and end may be NULL. */
 typedef struct mox_api {
@@ -44,8 +52,10 @@ typedef struct mox_api {
     mox_status (*read)(mox_answer *a, const mox_fields *f, mox_err *err);
     void (*begin)(mox_answer *a);                                     /* streams */
     void (*progress)(mox_answer *a, mox_choice *c, const mox_event *e); /* streams */
+    /* streams: the logprob of a token of the prompt was recorded, where the prompt is echoed */
+    void (*prompt)(mox_answer *a, mox_choice *c, int32_t token);
     void (*part)(mox_answer *a, mox_choice *c, const mox_event *e);   /* streams */
-    void (*token)(mox_answer *a, mox_choice *c);                      /* streams: a logprob was recorded */
+    void (*token)(mox_answer *a, mox_choice *c);                      /* streams: one of text was recorded */
     void (*done)(mox_answer *a, mox_choice *c, const mox_event *e);   /* of a choice that went well */
     void (*end)(mox_answer *a);                          /* all choices went well; fills a->out */
     void (*broken)(mox_answer *a, const mox_problem *p); /* streams: the last thing that is sent */
@@ -57,6 +67,7 @@ struct mox_answer {
     const mox_api *api;
     mox_ask ask;
     mox_asked asked;
+    mox_echo echo; /* for the API */
     int64_t created; /* unix time */
     pthread_mutex_t lock;
     mox_choice choices[MOX_CHOICES];

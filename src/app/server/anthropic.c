@@ -4,8 +4,6 @@
  * tool_use, as the model writes them. */
 #include "app/server/anthropic.h"
 
-#include <string.h>
-
 enum { NO_BLOCK = 0, THINKING_BLOCK, TEXT_BLOCK, TOOL_BLOCK };
 
 /* What stands for the signature of a thought: there is nobody to check it. */
@@ -103,30 +101,14 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-/* The stop string that came up: of those that were sampled, the first. */
-static const char *find_stop(const mox_answer *a, const mox_event *e)
-{
-    mox_marked_text said;
-    const char *found = NULL;
-    size_t first = SIZE_MAX;
-    mox_turn_get_said(e->turn, &said);
-    for (int i = 0; i < a->ask.n_stops; i++) {
-        const char *at = memmem(said.text, said.n, a->ask.stops[i], strlen(a->ask.stops[i]));
-        if (!at || (size_t)(at - said.text) >= first) continue;
-        first = (size_t)(at - said.text);
-        found = a->ask.stops[i];
-    }
-    return found;
-}
-
-static void put_stop(mox_put *p, const mox_answer *a, const mox_event *e)
+static void put_stop(mox_put *p, const mox_event *e)
 {
     const char *why = e->stop == MOX_STOP_LENGTH   ? "max_tokens"
                       : e->stop == MOX_STOP_CALLS  ? "tool_use"
                       : e->stop == MOX_STOP_STRING ? "stop_sequence"
                                                    : "end_turn";
     mox_putf(p, "\"stop_reason\":\"%s\",\"stop_sequence\":", why);
-    mox_put_string(p, e->stop == MOX_STOP_STRING ? find_stop(a, e) : NULL);
+    mox_put_string(p, e->stop == MOX_STOP_STRING ? mox_turn_stop_string(e->turn) : NULL);
 }
 
 static void put_content(mox_put *p, const mox_answer *a, const mox_message *m)
@@ -162,7 +144,7 @@ static void done(mox_answer *a, mox_choice *c, const mox_event *e)
         end_block(a, c);
         put_event(&a->out, "message_delta");
         mox_putf(&a->out, ",\"delta\":{");
-        put_stop(&a->out, a, e);
+        put_stop(&a->out, e);
         mox_putf(&a->out, "},");
         put_usage(&a->out, c);
         mox_putf(&a->out, "}\n\n");
@@ -174,7 +156,7 @@ static void done(mox_answer *a, mox_choice *c, const mox_event *e)
     mox_putf(&c->json, ",\"content\":");
     put_content(&c->json, a, &m);
     mox_putf(&c->json, ",");
-    put_stop(&c->json, a, e);
+    put_stop(&c->json, e);
     mox_putf(&c->json, ",");
     put_usage(&c->json, c);
     mox_putf(&c->json, "}");
@@ -211,9 +193,16 @@ static const mox_api api = {.fields = API_MESSAGES,
 
 void mox_handle_messages(mox_server *s, mox_http_call *c) { mox_answer_start(s, c, &api); }
 
+static mox_status read_to_count(mox_answer *a, const mox_fields *f, mox_err *err)
+{
+    a->ask.only_counted = true;
+    return mox_anthropic_read(a, f, err);
+}
+
 void mox_handle_count_tokens(mox_server *s, mox_http_call *c)
 {
-    const mox_answer *a = mox_answer_read(s, c, &api);
+    static const mox_api counting = {.fields = API_MESSAGES, .vendor = MOX_VENDOR_ANTHROPIC, .read = read_to_count};
+    const mox_answer *a = mox_answer_read(s, c, &counting);
     if (!a) return;
     mox_put p = {0};
     mox_putf(&p, "{\"input_tokens\":%lld}", (long long)a->asked.tokens.n);

@@ -15,6 +15,7 @@ void mox_ask_deinit(mox_ask *a)
 {
     mox_put_deinit(&a->messages);
     mox_put_deinit(&a->tools);
+    mox_put_deinit(&a->kwargs);
     for (int i = 0; i < MOX_CHOICES; i++) mox_tokens_free(&a->prompts[i]);
     for (int i = 0; i < a->n_stops; i++) mox_free(a->stops[i]);
     mox_free(a->call_name);
@@ -86,6 +87,17 @@ static int64_t first_number(const mox_fields *f, int64_t otherwise, mox_field_id
     if (f->v[x].given) return f->v[x].number;
     if (f->v[y].given) return f->v[y].number;
     return f->v[z].given ? f->v[z].number : otherwise;
+}
+
+static mox_status settle_thinking(mox_ask *a, bool on, const char *what, mox_err *err)
+{
+    const mox_think think = on ? MOX_THINK_ON : MOX_THINK_OFF;
+    if (a->think_field && a->think != think)
+        return mox_fail(err, MOX_E_ARG, "%s and %s contradict each other about thinking; leave one of them out",
+                        what, a->think_field);
+    a->think = think;
+    a->think_field = what;
+    return MOX_OK;
 }
 
 /* ---- logit_bias ---------------------------------------------------------------------------------- */
@@ -189,9 +201,9 @@ mox_status mox_ask_read_common(mox_ask *a, const mox_server *s, const mox_fields
     read_sampling(a, s, f);
     a->max_tokens = first_number(f, s->settings.max_tokens, FIELD_MAX_COMPLETION_TOKENS, FIELD_MAX_TOKENS,
                                  FIELD_MAX_OUTPUT_TOKENS);
-    a->think = f->v[FIELD_ENABLE_THINKING].given
-                   ? (f->v[FIELD_ENABLE_THINKING].on ? MOX_THINK_ON : MOX_THINK_OFF)
-                   : s->settings.think;
+    a->think = s->settings.think;
+    if (f->v[FIELD_ENABLE_THINKING].given)
+        MOX_TRY(settle_thinking(a, f->v[FIELD_ENABLE_THINKING].on, "enable_thinking", err));
     a->think_budget = first_number(f, s->settings.think_budget, FIELD_THINKING_BUDGET, FIELD_REASONING_BUDGET,
                                    FIELD_REASONING_BUDGET);
     a->n = f->v[FIELD_N].given ? (int)f->v[FIELD_N].number : 1;
@@ -200,9 +212,9 @@ mox_status mox_ask_read_common(mox_ask *a, const mox_server *s, const mox_fields
     a->progress = mox_field_on(f, FIELD_RETURN_PROGRESS, false);
     a->no_reuse = !mox_field_on(f, FIELD_CACHE_PROMPT, true);
     a->single_call = !mox_field_on(f, FIELD_PARALLEL_TOOL_CALLS, true);
+    a->final_is_begun = mox_field_on(f, FIELD_CONTINUE_FINAL, false);
+    a->final_is_whole = !mox_field_on(f, FIELD_CONTINUE_FINAL, true);
     a->no_generation_prompt = !mox_field_on(f, FIELD_GENERATION_PROMPT, true);
-    if (f->v[FIELD_TEMPLATE_KWARGS].given)
-        a->kwargs = (mox_json_text){f->v[FIELD_TEMPLATE_KWARGS].raw.text, f->v[FIELD_TEMPLATE_KWARGS].raw.n};
     if (f->v[FIELD_MODEL].given) {
         MOX_TRY(mox_json_get_string(f->v[FIELD_MODEL].raw, "model", &model, NULL, err));
         (void)strncpy(a->model, model, sizeof a->model - 1);
@@ -222,10 +234,8 @@ mox_status mox_ask_read_effort(mox_ask *a, mox_json_span effort, const char *wha
     static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     if (mox_json_is_null(effort)) return MOX_OK;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (mox_span_is(effort, words[i])) {
-            a->think = i == 0 ? MOX_THINK_OFF : a->think; /* templates know on and off alone */
-            return MOX_OK;
-        }
+        if (mox_span_is(effort, words[i]))
+            return i == 0 ? settle_thinking(a, false, what, err) : MOX_OK; /* templates know on and off alone */
     return mox_fail(err, MOX_E_ARG, "%s must be none, minimal, low, medium, high, xhigh or max", what);
 }
 
@@ -236,8 +246,8 @@ mox_status mox_ask_read_thinking(mox_ask *a, mox_json_span thinking, mox_err *er
     mox_json_token t = {.type = MOX_JSON_NUMBER};
     if (mox_json_is_null(thinking)) return MOX_OK;
     MOX_TRY(mox_json_fields(thinking, "thinking", names, 2, v, err));
-    if (mox_span_is(v[0], "enabled")) a->think = MOX_THINK_ON;
-    else if (mox_span_is(v[0], "disabled")) a->think = MOX_THINK_OFF;
+    const bool on = mox_span_is(v[0], "enabled");
+    if (on || mox_span_is(v[0], "disabled")) MOX_TRY(settle_thinking(a, on, "thinking.type", err));
     else if (!mox_span_is(v[0], "adaptive"))
         return mox_fail(err, MOX_E_ARG, "thinking.type must be enabled, disabled or adaptive");
     if (mox_json_is_null(v[1])) return MOX_OK;
@@ -246,4 +256,60 @@ mox_status mox_ask_read_thinking(mox_ask *a, mox_json_span thinking, mox_err *er
     if (!mox_json_token_int(&t, &a->think_budget) || a->think_budget < 0)
         return mox_fail(err, MOX_E_ARG, "thinking.budget_tokens must be a whole number that is not negative");
     return MOX_OK;
+}
+
+/* ---- variables of the template ------------------------------------------------------------------- */
+
+static const char *const think_names[] = {"enable_thinking", "thinking"}; /* templates call it one or the other */
+static const char *const think_fields[] = {"chat_template_kwargs.enable_thinking",
+                                           "chat_template_kwargs.thinking"};
+
+static bool is_about_thinking(const mox_json_token *key)
+{
+    return mox_json_token_is(key, think_names[0]) || mox_json_token_is(key, think_names[1]);
+}
+
+/* The object's other members, in their order. */
+static mox_status write_others(mox_json_reader *r, mox_put *out, mox_err *err)
+{
+    mox_json_token t;
+    mox_json_span value;
+    bool any = false;
+    MOX_TRY(mox_json_next(r, &t, err));
+    mox_putf(out, "{");
+    for (;;) {
+        MOX_TRY(mox_json_next(r, &t, err));
+        if (t.type == MOX_JSON_OBJECT_END) break;
+        const bool wanted = !is_about_thinking(&t);
+        if (wanted) {
+            if (any) mox_putf(out, ",");
+            mox_put_json(out, t.text, t.n);
+            mox_putf(out, ":");
+            any = true;
+        }
+        MOX_TRY(mox_json_skip(r, &value, err));
+        if (wanted) mox_put_raw(out, value.text, value.n);
+    }
+    mox_putf(out, "}");
+    return mox_put_ok(out) ? MOX_OK : mox_fail_memory(err, out->w.n, "chat_template_kwargs");
+}
+
+/* Thinking is the request's affair: the template would get its variables twice when something else
+ * settles it, too. */
+mox_status mox_ask_read_kwargs(mox_ask *a, mox_json_span kwargs, mox_err *err)
+{
+    mox_json_span v[2];
+    mox_json_reader r;
+    MOX_TRY(mox_json_fields(kwargs, "chat_template_kwargs", think_names, 2, v, err));
+    for (int i = 0; i < 2; i++) {
+        bool on = false;
+        if (mox_json_is_null(v[i])) continue;
+        if (mox_json_get_bool(v[i], think_fields[i], &on, NULL) != MOX_OK)
+            return mox_fail(err, MOX_E_ARG, "%s must be true or false", think_fields[i]);
+        MOX_TRY(settle_thinking(a, on, think_fields[i], err));
+    }
+    mox_json_reader_init(&r, kwargs);
+    const mox_status status = write_others(&r, &a->kwargs, err);
+    mox_json_reader_deinit(&r);
+    return status;
 }

@@ -28,12 +28,15 @@ typedef enum mox_form {
 typedef struct mox_ask {
     /* what; spans are borrowed from the call's body */
     mox_put messages, tools; /* JSON arrays; empty: not there */
-    mox_json_text kwargs;
+    mox_put kwargs;          /* a JSON object, without what think says; empty: not there */
     mox_tokens prompts[MOX_CHOICES]; /* instead of messages */
     int n_prompts;
     mox_think think;
+    const char *think_field; /* of the request, that settled it; NULL: none did */
     int64_t think_budget; /* -1: none */
     bool no_generation_prompt;
+    bool final_is_whole, final_is_begun; /* a last message of the assistant, where the request says it */
+    bool only_counted;                   /* there will be no reply, so nothing is continued */
     mox_form form;
     const char *form_field; /* that asked for it */
     mox_json_span schema;   /* or a string with a grammar */
@@ -58,9 +61,13 @@ void mox_ask_deinit(mox_ask *a);
 
 /* The fields that APIs have in common. */
 mox_status mox_ask_read_common(mox_ask *a, const struct mox_server *s, const mox_fields *f, mox_err *err);
-/* Thinking as reasoning_effort, reasoning.effort and thinking.type put it. */
+/* Thinking as reasoning_effort, reasoning.effort, thinking.type and a template's variables put it.  What
+ * a request says itself counts, and else the server's options; two words of a request that contradict
+ * each other are refused. */
 mox_status mox_ask_read_effort(mox_ask *a, mox_json_span effort, const char *what, mox_err *err);
 mox_status mox_ask_read_thinking(mox_ask *a, mox_json_span thinking, mox_err *err);
+/* chat_template_kwargs. */
+mox_status mox_ask_read_kwargs(mox_ask *a, mox_json_span kwargs, mox_err *err);
 
 typedef struct mox_asked { /* the prompt of messages; zero-initialise */
     mox_tokens tokens;
@@ -70,7 +77,7 @@ typedef struct mox_asked { /* the prompt of messages; zero-initialise */
     mox_prompt prompt;
 } mox_asked;
 
-/* Messages to tokens.  A trailing assistant message is continued; system messages in the midst
+/* Messages to tokens.  A trailing assistant message is continued, unless final_is_whole; system messages in the midst
  * of a conversation become marked text of the user where the template refuses them. */
 mox_status mox_ask_render(const mox_ask *a, const struct mox_server *s, mox_asked *out, mox_err *err);
 void mox_asked_deinit(mox_asked *p);

@@ -17,7 +17,6 @@ enum { /* APIs */
     API_MESSAGES = 1 << 3,
     API_TOKENIZE = 1 << 4,
     API_DETOKENIZE = 1 << 5,
-    API_TEMPLATE = 1 << 6,
     API_OPENAI = API_CHAT | API_TEXT,
     API_REPLIES = API_OPENAI | API_RESPONSES | API_MESSAGES,
 };
@@ -34,7 +33,7 @@ enum { /* types */
 /* X(id, name, APIs, types, lowest, highest number) */
 #define MOX_FIELD_LIST(X)                                                                        \
     X(MODEL, "model", API_REPLIES, IS_STRING, 0, 0)                                              \
-    X(MESSAGES, "messages", API_CHAT | API_MESSAGES | API_TEMPLATE, IS_ARRAY, 0, 0)              \
+    X(MESSAGES, "messages", API_CHAT | API_MESSAGES, IS_ARRAY, 0, 0)                             \
     X(SYSTEM, "system", API_MESSAGES, IS_STRING | IS_ARRAY, 0, 0)                                \
     X(PROMPT, "prompt", API_TEXT, IS_STRING | IS_ARRAY, 0, 0)                                    \
     X(INPUT, "input", API_RESPONSES, IS_STRING | IS_ARRAY, 0, 0)                                 \
@@ -71,17 +70,17 @@ enum { /* types */
     X(GRAMMAR, "grammar", API_OPENAI, IS_STRING, 0, 0)                                           \
     X(TEXT, "text", API_RESPONSES, IS_OBJECT, 0, 0)                                              \
     X(OUTPUT_CONFIG, "output_config", API_MESSAGES, IS_OBJECT, 0, 0)                             \
-    X(TOOLS, "tools", API_CHAT | API_RESPONSES | API_MESSAGES | API_TEMPLATE, IS_ARRAY, 0, 0)    \
+    X(TOOLS, "tools", API_CHAT | API_RESPONSES | API_MESSAGES, IS_ARRAY, 0, 0)                   \
     X(TOOL_CHOICE, "tool_choice", API_CHAT | API_RESPONSES | API_MESSAGES, IS_STRING | IS_OBJECT, 0, 0) \
     X(PARALLEL_TOOL_CALLS, "parallel_tool_calls", API_CHAT | API_RESPONSES, IS_BOOL, 0, 0)       \
     X(REASONING_EFFORT, "reasoning_effort", API_CHAT, IS_STRING, 0, 0)                           \
     X(REASONING, "reasoning", API_RESPONSES | API_CHAT, IS_OBJECT, 0, 0)                         \
     X(THINKING, "thinking", API_MESSAGES | API_CHAT, IS_OBJECT, 0, 0)                            \
-    X(ENABLE_THINKING, "enable_thinking", API_CHAT | API_TEMPLATE, IS_BOOL, 0, 0)                \
+    X(ENABLE_THINKING, "enable_thinking", API_CHAT, IS_BOOL, 0, 0)                               \
     X(THINKING_BUDGET, "thinking_budget_tokens", API_CHAT, IS_INT, 0, 1000000000)                \
     X(REASONING_BUDGET, "reasoning_budget_tokens", API_CHAT, IS_INT, 0, 1000000000)              \
-    X(TEMPLATE_KWARGS, "chat_template_kwargs", API_CHAT | API_TEMPLATE, IS_OBJECT, 0, 0)         \
-    X(GENERATION_PROMPT, "add_generation_prompt", API_CHAT | API_TEMPLATE, IS_BOOL, 0, 0)        \
+    X(TEMPLATE_KWARGS, "chat_template_kwargs", API_CHAT, IS_OBJECT, 0, 0)                        \
+    X(GENERATION_PROMPT, "add_generation_prompt", API_CHAT, IS_BOOL, 0, 0)                       \
     X(CONTINUE_FINAL, "continue_final_message", API_CHAT, IS_BOOL, 0, 0)                         \
     X(CACHE_PROMPT, "cache_prompt", API_OPENAI, IS_BOOL, 0, 0)                                   \
     X(IGNORE_EOS, "ignore_eos", API_OPENAI, IS_BOOL, 0, 0)                                       \

@@ -80,6 +80,7 @@ const char *mox_http_method(const mox_http_call *c) { return c->method; }
 const char *mox_http_path(const mox_http_call *c) { return c->path; }
 double mox_http_started(const mox_http_call *c) { return c->started; }
 int mox_http_status(const mox_http_call *c) { return c->status; }
+const char *mox_http_problem(const mox_http_call *c) { return c->problem; }
 void *mox_http_attached(const mox_http_call *c) { return c->user; }
 const void *mox_http_route(const mox_http_call *c) { return c->route; }
 void mox_http_set_route(mox_http_call *c, const void *route) { c->route = route; }
@@ -156,6 +157,19 @@ void mox_http_set_header(mox_http_call *c, const char *name, const char *value)
 
 static const char sorry[] = "out of memory\n";
 
+/* With c->lock held. */
+static void keep_problem(mox_http_call *c, const char *sentence)
+{
+    if (!c->problem[0]) (void)snprintf(c->problem, sizeof c->problem, "%s", sentence);
+}
+
+void mox_http_set_problem(mox_http_call *c, const char *sentence)
+{
+    pthread_mutex_lock(&c->lock);
+    keep_problem(c, sentence);
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* An answer without one of its headers could be read as another one (a page without its policy), so there is none: the
  * apology has no header of the owner's, and a stream's client is let go of. */
 static void answer(mox_http_call *c, int status, const char *type, mox_put *body, const char *fixed, size_t n)
@@ -168,6 +182,7 @@ static void answer(mox_http_call *c, int status, const char *type, mox_put *body
         c->type = whole ? type : "text/plain";
         c->fixed = whole ? fixed : sorry;
         c->n_fixed = whole ? n : sizeof sorry - 1;
+        if (c->fixed == sorry) keep_problem(c, "out of memory for the answer");
         if (body && whole) {
             c->out = *body;
             *body = (mox_put){0};

@@ -24,7 +24,7 @@
 
 #include <stdint.h>
 
-enum { MOX_HTTP_OUT_MAX = 1 << 20, MOX_HTTP_ID = 24, MOX_HTTP_HEADERS = 12 };
+enum { MOX_HTTP_OUT_MAX = 1 << 20, MOX_HTTP_ID = 24, MOX_HTTP_HEADERS = 12, MOX_HTTP_PROBLEM = 512 };
 
 typedef struct mox_http mox_http;
 typedef struct mox_http_call mox_http_call;
@@ -92,6 +92,9 @@ void mox_http_send(mox_http_call *c, const char *bytes, size_t n);
 void mox_http_end(mox_http_call *c, bool whole);
 
 int mox_http_status(const mox_http_call *c); /* of the answer; 0 when there was none */
+/* Why it failed, for the log: copied, and the first one stays.  "" when nobody said why. */
+void mox_http_set_problem(mox_http_call *c, const char *sentence);
+const char *mox_http_problem(const mox_http_call *c); /* when it is over */
 bool mox_http_gone(mox_http_call *c);        /* the client is */
 
 #endif

@@ -84,6 +84,7 @@ struct mox_http_call {
     mox_http_conn *conn;
     bool suspended, answered, gone, gone_told;
     int status;
+    char problem[MOX_HTTP_PROBLEM];
     const char *type;
     struct {
         const char *name;

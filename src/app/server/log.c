@@ -154,6 +154,7 @@ void mox_log_request(mox_log *l, const mox_log_entry *e)
         put_word(l, &p, "reuse", e->reuse);
         put_word(l, &p, "finish", e->finish);
     }
+    put_word(l, &p, "problem", e->problem);
     write_line(l, &p);
 }
 

@@ -25,6 +25,7 @@ typedef struct mox_log_entry {
     int status;
     double seconds;
     const char *asked_for, *reuse; /* another model; why not more was reused; may be NULL */
+    const char *problem;           /* why it failed, where that is not the client's doing; may be NULL */
     int64_t n_prompt, n_reused, n_reply;
     double queue_s, prefill_s, decode_s, first_token_s;
 } mox_log_entry;

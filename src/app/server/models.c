@@ -1,6 +1,7 @@
 /* app/server/models.c -- what is served, and looking into it: /v1/models, /props, /slots, /health,
- * /tokenize, /detokenize, /apply-template. */
-#include "app/server/answer.h"
+ * /tokenize, /detokenize. */
+#include "app/server/fields.h"
+#include "app/server/server.h"
 
 #include "base/alloc.h"
 #include "base/json_fields.h"
@@ -169,7 +170,9 @@ static mox_status tokenize(const mox_server *s, mox_http_call *c, mox_put *p, mo
     if (mox_field_on(&f, FIELD_ADD_SPECIAL, false))
         status =
             mox_cli_session_begin(&s->session, &tokens) == 0 ? MOX_OK : mox_fail_memory(err, 4, "a token");
+    const int64_t n_begin = tokens.n;
     if (status == MOX_OK) status = mox_tokenizer_encode(s->session.tokenizer, text, n, flags, &tokens, err);
+    if (status == MOX_OK) mox_cli_drop_second_bos(&tokens, n_begin, n_begin);
     mox_putf(p, "{\"tokens\":[");
     for (int64_t i = 0; status == MOX_OK && i < tokens.n; i++) {
         if (i > 0) mox_putf(p, ",");
@@ -233,39 +236,4 @@ void mox_handle_detokenize(mox_server *s, mox_http_call *c)
         refuse(c, &err);
     }
     mox_put_deinit(&d.text);
-}
-
-static mox_status apply_template(const mox_server *s, mox_http_call *c, mox_put *p, mox_err *err)
-{
-    mox_fields f;
-    mox_ask ask = {0};
-    mox_asked asked = {0};
-    MOX_TRY(read_body(c, API_TEMPLATE, &f, err));
-    if (!f.v[FIELD_MESSAGES].given) return mox_fail(err, MOX_E_ARG, "messages is missing");
-    mox_status status = mox_ask_read_common(&ask, s, &f, err);
-    mox_put_raw(&ask.messages, f.v[FIELD_MESSAGES].raw.text, f.v[FIELD_MESSAGES].raw.n);
-    if (f.v[FIELD_TOOLS].given) mox_put_raw(&ask.tools, f.v[FIELD_TOOLS].raw.text, f.v[FIELD_TOOLS].raw.n);
-    if (status == MOX_OK && !(mox_put_ok(&ask.messages) && mox_put_ok(&ask.tools)))
-        status = mox_fail_memory(err, f.v[FIELD_MESSAGES].raw.n, "a request");
-    if (status == MOX_OK) status = mox_ask_render(&ask, s, &asked, err);
-    if (status == MOX_OK) {
-        mox_putf(p, "{\"prompt\":");
-        mox_put_json(p, asked.prompt.text, asked.prompt.n);
-        mox_putf(p, ",\"n_tokens\":%lld}", (long long)asked.tokens.n);
-    }
-    mox_asked_deinit(&asked);
-    mox_ask_deinit(&ask);
-    return status;
-}
-
-void mox_handle_apply_template(mox_server *s, mox_http_call *c)
-{
-    mox_put p = {0};
-    mox_err err;
-    if (apply_template(s, c, &p, &err) == MOX_OK) {
-        mox_http_answer(c, 200, "application/json", &p);
-        return;
-    }
-    mox_put_deinit(&p);
-    refuse(c, &err);
 }

@@ -1,4 +1,4 @@
-/* app/server/openai_chat.c -- /v1/chat/completions. */
+/* app/server/openai_chat.c -- /v1/chat/completions, and the prompts that it makes: /apply-template. */
 #include "app/server/answer.h"
 
 #include "app/server/structure.h"
@@ -22,17 +22,6 @@ static mox_status read_logprobs(mox_ask *a, const mox_fields *f, mox_err *err)
     return MOX_OK;
 }
 
-static mox_status check_kwargs(const mox_fields *f, mox_err *err)
-{
-    static const char *const names[] = {"enable_thinking"};
-    mox_json_span v;
-    bool on;
-    if (!f->v[FIELD_TEMPLATE_KWARGS].given) return MOX_OK;
-    MOX_TRY(mox_json_fields(f->v[FIELD_TEMPLATE_KWARGS].raw, "chat_template_kwargs", names, 1, &v, err));
-    if (mox_json_get_bool(v, "enable_thinking", &on, NULL) == MOX_OK) return MOX_OK;
-    return mox_fail(err, MOX_E_ARG, "chat_template_kwargs.enable_thinking must be true or false");
-}
-
 static mox_status read_chat(mox_answer *answer, const mox_fields *f, mox_err *err)
 {
     static const char *const names[] = {"effort"};
@@ -47,7 +36,8 @@ static mox_status read_chat(mox_answer *answer, const mox_fields *f, mox_err *er
     if (f->v[FIELD_REASONING_EFFORT].given)
         MOX_TRY(mox_ask_read_effort(a, f->v[FIELD_REASONING_EFFORT].raw, "reasoning_effort", err));
     if (f->v[FIELD_THINKING].given) MOX_TRY(mox_ask_read_thinking(a, f->v[FIELD_THINKING].raw, err));
-    MOX_TRY(check_kwargs(f, err));
+    if (f->v[FIELD_TEMPLATE_KWARGS].given)
+        MOX_TRY(mox_ask_read_kwargs(a, f->v[FIELD_TEMPLATE_KWARGS].raw, err));
     MOX_TRY(read_logprobs(a, f, err));
     return mox_structure_read_openai(a, f, err);
 }
@@ -125,12 +115,29 @@ static void put_call_delta(mox_put *p, mox_choice *c, const mox_event *e)
     mox_putf(p, ",\"arguments\":\"\"}}]");
 }
 
+/* Text that waited for logprobs, and those. */
+static void flush_pending(mox_answer *a, mox_choice *c)
+{
+    if (c->pending.w.n == 0 && mox_put_ok(&c->pending)) return;
+    begin_delta(a, c);
+    mox_putf(&a->out, "\"content\":");
+    mox_put_json(&a->out, mox_writer_text(&c->pending.w), c->pending.w.n);
+    mox_putf(&a->out, "},\"logprobs\":{\"content\":[");
+    mox_put_logprobs(&a->out, a, c, c->n_shown);
+    mox_putf(&a->out, "],\"refusal\":null}");
+    end_delta(a, NULL);
+    c->n_shown = c->n_text;
+    if (c->pending.failed) a->out.failed = true;
+    mox_put_clear(&c->pending);
+}
+
 static void part(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     if (e->part == MOX_PART_TEXT && a->ask.n_logprobs >= 0) { /* goes out with its token */
         mox_put_raw(&c->pending, e->text, e->n);
         return;
     }
+    flush_pending(a, c);
     begin_delta(a, c);
     if (e->part == MOX_PART_TEXT || e->part == MOX_PART_THINKING) {
         mox_putf(&a->out, e->part == MOX_PART_TEXT ? "\"content\":" : "\"reasoning_content\":");
@@ -140,22 +147,6 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
     }
     mox_putf(&a->out, "},\"logprobs\":null");
     end_delta(a, NULL);
-}
-
-/* Text that waited for logprobs, and those. */
-static void flush_pending(mox_answer *a, mox_choice *c)
-{
-    if (c->pending.w.n == 0 && c->n_shown == c->n_records) return;
-    begin_delta(a, c);
-    mox_putf(&a->out, "\"content\":");
-    mox_put_json(&a->out, mox_writer_text(&c->pending.w), c->pending.w.n);
-    mox_putf(&a->out, "},\"logprobs\":{\"content\":[");
-    mox_put_logprobs(&a->out, a, c, c->n_shown);
-    mox_putf(&a->out, "],\"refusal\":null}");
-    end_delta(a, NULL);
-    c->n_shown = c->n_records;
-    if (c->pending.failed) a->out.failed = true;
-    mox_put_clear(&c->pending);
 }
 
 static void token(mox_answer *a, mox_choice *c)
@@ -245,18 +236,27 @@ static void broken(mox_answer *a, const mox_problem *problem)
     mox_putf(&a->out, "\n\n");
 }
 
-void mox_handle_chat(mox_server *s, mox_http_call *c)
+static const mox_api api = {.fields = API_CHAT,
+                            .vendor = MOX_VENDOR_OPENAI,
+                            .ping = ":\n\n",
+                            .read = read_chat,
+                            .begin = begin,
+                            .progress = progress,
+                            .part = part,
+                            .token = token,
+                            .done = done,
+                            .end = end,
+                            .broken = broken};
+
+void mox_handle_chat(mox_server *s, mox_http_call *c) { mox_answer_start(s, c, &api); }
+
+void mox_handle_apply_template(mox_server *s, mox_http_call *c)
 {
-    static const mox_api api = {.fields = API_CHAT,
-                                .vendor = MOX_VENDOR_OPENAI,
-                                .ping = ":\n\n",
-                                .read = read_chat,
-                                .begin = begin,
-                                .progress = progress,
-                                .part = part,
-                                .token = token,
-                                .done = done,
-                                .end = end,
-                                .broken = broken};
-    mox_answer_start(s, c, &api);
+    const mox_answer *a = mox_answer_read(s, c, &api);
+    if (!a) return;
+    mox_put p = {0};
+    mox_putf(&p, "{\"prompt\":");
+    mox_put_json(&p, a->asked.prompt.text, a->asked.prompt.n);
+    mox_putf(&p, ",\"n_tokens\":%lld}", (long long)a->asked.tokens.n);
+    mox_http_answer(c, 200, "application/json", &p);
 }

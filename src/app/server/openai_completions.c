@@ -4,6 +4,9 @@
 #include "app/server/structure.h"
 #include "base/alloc.h"
 #include "base/json_fields.h"
+#include "base/utf8.h"
+
+#include <math.h>
 
 /* ---- the request --------------------------------------------------------------------------------- */
 
@@ -68,9 +71,12 @@ static mox_status add_prompt(void *user, mox_json_span value, mox_err *err)
     r->ids = &a->prompts[a->n_prompts++];
     if (mox_span_is_string(value) && mox_cli_session_begin(&r->answer->server->session, r->ids) != 0)
         return mox_fail_memory(err, sizeof *r->ids->ids, "a prompt");
-    if (!r->suffix) return add_content(r, value, err);
-    MOX_TRY(append_id(r->ids, r->marks[0], err));
+    const int64_t n_begin = r->ids->n;
+    if (r->suffix) MOX_TRY(append_id(r->ids, r->marks[0], err));
+    const int64_t at = r->ids->n;
     MOX_TRY(add_content(r, value, err));
+    mox_cli_drop_second_bos(r->ids, n_begin, at);
+    if (!r->suffix) return MOX_OK;
     MOX_TRY(append_id(r->ids, r->marks[1], err));
     MOX_TRY(add_text(r, *r->suffix, "suffix", err));
     return append_id(r->ids, r->marks[2], err);
@@ -157,29 +163,29 @@ static void put_logprobs(mox_put *p, const mox_answer *a, mox_choice *c)
     const mox_logprob *all = c->records.data;
     const int64_t from = c->n_shown;
     mox_putf(p, "{\"tokens\":[");
-    for (int64_t i = from; i < c->n_records; i++) {
+    for (int64_t i = from; i < c->n_text; i++) {
         if (i > from) mox_putf(p, ",");
         put_token_text(p, a, all[(size_t)i * stride].token);
     }
     mox_putf(p, "],\"token_logprobs\":[");
-    for (int64_t i = from; i < c->n_records; i++) {
+    for (int64_t i = from; i < c->n_text; i++) {
         if (i > from) mox_putf(p, ",");
         mox_put_real(p, (double)all[(size_t)i * stride].logprob);
     }
     mox_putf(p, "],\"top_logprobs\":[");
-    for (int64_t i = from; i < c->n_records; i++) {
+    for (int64_t i = from; i < c->n_text; i++) {
         const mox_logprob *r = &all[(size_t)i * stride];
-        mox_putf(p, "%s{", i > from ? "," : "");
+        mox_putf(p, "%s%s", i > from ? "," : "", isnan(r->logprob) ? "null" : "{");
         for (size_t k = 1; k < stride && r[k].token >= 0; k++) {
             if (k > 1) mox_putf(p, ",");
             put_token_text(p, a, r[k].token);
             mox_putf(p, ":");
             mox_put_real(p, (double)r[k].logprob);
         }
-        mox_putf(p, "}");
+        if (!isnan(r->logprob)) mox_putf(p, "}");
     }
     mox_putf(p, "],\"text_offset\":[");
-    for (int64_t i = from; i < c->n_records; i++) {
+    for (int64_t i = from; i < c->n_text; i++) {
         size_t n = 0;
         const char *bytes =
             mox_tokenizer_bytes(a->server->session.tokenizer, all[(size_t)i * stride].token, &n);
@@ -197,7 +203,7 @@ static void put_choice(mox_put *p, mox_answer *a, mox_choice *c, const char *tex
     mox_putf(p, ",\"logprobs\":");
     if (a->ask.n_logprobs >= 0) put_logprobs(p, a, c);
     else mox_putf(p, "null");
-    c->n_shown = c->n_records;
+    c->n_shown = c->n_text;
     mox_putf(p, ",\"finish_reason\":");
     mox_put_string(p, finish);
     mox_putf(p, "}");
@@ -211,21 +217,20 @@ static void put_piece(mox_answer *a, mox_choice *c, const char *text, size_t n, 
     mox_putf(&a->out, "]}\n\n");
 }
 
-/* The prompt's text, before which no record begins. */
-static void put_prompt(mox_put *p, const mox_answer *a, mox_choice *c)
+static void put_prompt(mox_put *p, const mox_answer *a, const mox_choice *c)
 {
     const mox_tokens *ids = &a->ask.prompts[c->prompt];
     for (int64_t i = 0; i < ids->n; i++) {
         size_t n = 0;
         const char *bytes = mox_tokenizer_bytes(a->server->session.tokenizer, ids->ids[i], &n);
         if (bytes) mox_put_raw(p, bytes, n);
-        c->n_characters += count_characters(bytes, n);
     }
 }
 
+/* With logprobs the prompt goes out as it is computed. */
 static void begin(mox_answer *a)
 {
-    for (int i = 0; a->ask.echo && i < a->n_choices; i++) {
+    for (int i = 0; a->ask.echo && a->ask.n_logprobs < 0 && i < a->n_choices; i++) {
         mox_put text = {0};
         put_prompt(&text, a, &a->choices[i]);
         put_piece(a, &a->choices[i], mox_writer_text(&text.w), text.w.n, NULL);
@@ -238,6 +243,18 @@ static void flush(mox_answer *a, mox_choice *c)
     put_piece(a, c, mox_writer_text(&c->pending.w), c->pending.w.n, NULL);
     if (c->pending.failed) a->out.failed = true;
     mox_put_clear(&c->pending);
+}
+
+static void prompt(mox_answer *a, mox_choice *c, int32_t token)
+{
+    size_t n = 0;
+    const char *bytes = mox_tokenizer_bytes(a->server->session.tokenizer, token, &n);
+    if (bytes) mox_put_raw(&c->pending, bytes, n);
+    const unsigned char *text = (const unsigned char *)mox_writer_text(&c->pending.w);
+    const size_t n_cut = c->pending.w.n - mox_utf8_valid_prefix(text, c->pending.w.n);
+    if (n_cut > 0 && n_cut < 4) return; /* a character, of 4 bytes at most, goes out whole */
+    flush(a, c);
+    mox_answer_send(a);
 }
 
 static void part(mox_answer *a, mox_choice *c, const mox_event *e)
@@ -257,6 +274,7 @@ static void done(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     if (a->ask.stream) {
         put_piece(a, c, mox_writer_text(&c->pending.w), c->pending.w.n, mox_finish_word(e->stop));
+        if (c->pending.failed) a->out.failed = true;
         return;
     }
     mox_message m;
@@ -315,6 +333,7 @@ void mox_handle_completions(mox_server *s, mox_http_call *c)
                                 .ping = ":\n\n",
                                 .read = read_completion,
                                 .begin = begin,
+                                .prompt = prompt,
                                 .part = part,
                                 .token = token,
                                 .done = done,

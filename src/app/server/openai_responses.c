@@ -5,6 +5,8 @@
  * as a whole, which the last event has. */
 #include "app/server/responses.h"
 
+#include "base/json_fields.h"
+
 enum { NO_ITEM = 0, REASONING, MESSAGE, CALL };
 
 /* ---- items --------------------------------------------------------------------------------------- */
@@ -26,76 +28,125 @@ static void put_text_part(mox_put *p, int kind, const char *text, size_t n)
     mox_putf(p, "}");
 }
 
-/* whole: with its content, else as it begins. */
-static void put_text_item(mox_put *p, const mox_answer *a, int kind, int index, bool whole, const char *text,
+typedef enum item_state { BEGUN, CUT, WHOLE } item_state;
+
+static const char *status_of(item_state state)
+{
+    return state == BEGUN ? "in_progress" : state == CUT ? "incomplete" : "completed";
+}
+
+/* With its content, unless it has just begun. */
+static void put_text_item(mox_put *p, const mox_answer *a, int kind, int index, item_state state, const char *text,
                           size_t n)
 {
     mox_putf(p, "{\"id\":");
     put_item_id(p, a, kind, index);
     if (kind == REASONING) mox_putf(p, ",\"type\":\"reasoning\",\"summary\":[]");
     else mox_putf(p, ",\"type\":\"message\",\"role\":\"assistant\"");
-    mox_putf(p, ",\"status\":\"%s\",\"content\":[", whole ? "completed" : "in_progress");
-    if (whole) put_text_part(p, kind, text, n);
+    mox_putf(p, ",\"status\":\"%s\",\"content\":[", status_of(state));
+    if (state != BEGUN) put_text_part(p, kind, text, n);
     mox_putf(p, "]}");
 }
 
-static void put_call_item(mox_put *p, const mox_answer *a, int index, const mox_call *call, bool whole)
+static void put_call_item(mox_put *p, const mox_answer *a, int index, const mox_call *call, item_state state)
 {
     mox_putf(p, "{\"id\":");
     put_item_id(p, a, CALL, index);
-    mox_putf(
-        p, ",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":", whole ? "completed" : "in_progress");
+    mox_putf(p, ",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":", status_of(state));
     mox_put_string(p, call->id);
     mox_putf(p, ",\"name\":");
     mox_put_string(p, call->name);
     mox_putf(p, ",\"arguments\":");
-    mox_put_string(p, whole ? call->arguments : "");
+    mox_put_string(p, state != BEGUN ? call->arguments : "");
     mox_putf(p, "}");
 }
 
 /* ---- the response as a whole --------------------------------------------------------------------- */
 
-static void put_response(mox_put *p, const mox_answer *a, bool over)
+typedef enum response_state { RUNNING, OVER, FAILED } response_state;
+
+/* As it was sent, but in one line, as the data of an event must be; in JSON a line ends between values only. */
+static void put_span(mox_put *p, const char *before, mox_json_span v, const char *otherwise)
 {
-    const mox_choice *c = &a->choices[0];
-    const mox_usage u = mox_answer_usage(a);
-    const bool cut = over && c->stop == MOX_STOP_LENGTH;
-    mox_putf(p,
-             "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":"
-             "null,\"incomplete_details\":%s,"
-             "\"instructions\":null,\"metadata\":{},\"model\":",
+    mox_putf(p, "%s", before);
+    if (mox_json_is_null(v)) mox_putf(p, "%s", otherwise);
+    else
+        for (size_t i = 0, n; i < v.n; i += n + 1) {
+            for (n = 0; i + n < v.n && v.text[i + n] != '\n' && v.text[i + n] != '\r';) n++;
+            mox_put_raw(p, v.text + i, n);
+        }
+}
+
+/* One of the codes that OpenAI has for responses. */
+static void put_error(mox_put *p, const mox_problem *problem)
+{
+    mox_putf(p, "{\"code\":\"%s\",\"message\":", problem->status < 500 ? "invalid_prompt" : "server_error");
+    mox_put_string(p, problem->message);
+    mox_putf(p, "}");
+}
+
+/* Its head, up to the output. */
+static void put_head(mox_put *p, const mox_answer *a, response_state state)
+{
+    const bool cut = state == OVER && a->choices[0].stop == MOX_STOP_LENGTH;
+    mox_putf(p, "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":",
              mox_http_id(a->call), (long long)a->created,
-             !over ? "in_progress"
-             : cut ? "incomplete"
-                   : "completed",
-             cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
+             state == RUNNING  ? "in_progress"
+             : state == FAILED ? "failed"
+             : cut             ? "incomplete"
+                               : "completed");
+    if (state == FAILED) put_error(p, &a->problem);
+    else mox_putf(p, "null");
+    mox_putf(p, ",\"incomplete_details\":%s", cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    put_span(p, ",\"instructions\":", a->echo.instructions, "null");
+    mox_putf(p, ",\"metadata\":{},\"model\":");
     mox_put_string(p, a->server->model_name);
-    mox_putf(p, ",\"output\":[");
-    if (over) mox_put_raw(p, mox_writer_text(&c->json.w), c->json.w.n);
-    if (c->json.failed) p->failed = true;
-    mox_putf(p,
-             "],\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"reasoning\":{\"effort\":null,"
-             "\"summary\":null},"
-             "\"store\":false,\"temperature\":",
-             a->ask.single_call ? "false" : "true");
+}
+
+/* How the reply was to be made. */
+static void put_settings(mox_put *p, const mox_answer *a)
+{
+    const mox_echo *e = &a->echo;
+    mox_putf(p, ",\"parallel_tool_calls\":%s,\"previous_response_id\":null", a->ask.single_call ? "false" : "true");
+    put_span(p, ",\"reasoning\":{\"effort\":", e->effort, "null");
+    put_span(p, ",\"summary\":", e->summary, "null");
+    mox_putf(p, "},\"store\":false,\"temperature\":");
     mox_put_real(p, (double)a->ask.sampling.temperature);
     mox_putf(p, ",\"top_p\":");
     mox_put_real(p, (double)a->ask.sampling.top_p);
-    mox_putf(p, ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"auto\",\"tools\":");
-    mox_put_raw(p, "[]", 2);
+    put_span(p, ",\"text\":{\"format\":", e->format, "{\"type\":\"text\"}");
+    if (!mox_json_is_null(e->verbosity)) put_span(p, ",\"verbosity\":", e->verbosity, "");
+    put_span(p, "},\"tool_choice\":", e->tool_choice, "\"auto\"");
+    put_span(p, ",\"tools\":", e->tools, "[]");
     mox_putf(p, ",\"truncation\":\"disabled\",\"max_output_tokens\":");
     if (a->ask.max_tokens >= 0) mox_putf(p, "%lld", (long long)a->ask.max_tokens);
     else mox_putf(p, "null");
-    if (!over) {
-        mox_putf(p, ",\"usage\":null}");
-        return;
-    }
+}
+
+static void put_usage(mox_put *p, const mox_answer *a)
+{
+    const mox_usage u = mox_answer_usage(a);
     mox_putf(p,
-             ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},"
+             "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},"
              "\"output_tokens\":%lld,"
-             "\"output_tokens_details\":{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}}",
+             "\"output_tokens_details\":{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}",
              (long long)u.prompt, (long long)u.reused, (long long)u.reply, (long long)u.thinking,
              (long long)(u.prompt + u.reply));
+}
+
+static void put_response(mox_put *p, const mox_answer *a, response_state state)
+{
+    const mox_choice *c = &a->choices[0];
+    put_head(p, a, state);
+    mox_putf(p, ",\"output\":[");
+    if (state == OVER) mox_put_raw(p, mox_writer_text(&c->json.w), c->json.w.n);
+    if (c->json.failed) p->failed = true;
+    mox_putf(p, "]");
+    put_settings(p, a);
+    mox_putf(p, ",\"usage\":");
+    if (state == OVER) put_usage(p, a);
+    else mox_putf(p, "null");
+    mox_putf(p, "}");
 }
 
 /* ---- streams ------------------------------------------------------------------------------------- */
@@ -120,7 +171,7 @@ static void begin(mox_answer *a)
     for (int i = 0; i < 2; i++) {
         put_event(a, names[i]);
         mox_putf(&a->out, ",\"response\":");
-        put_response(&a->out, a, false);
+        put_response(&a->out, a, RUNNING);
         mox_putf(&a->out, "}\n\n");
     }
 }
@@ -130,8 +181,8 @@ static void begin_item(mox_answer *a, mox_choice *c, int kind, const mox_call *c
     c->block = kind;
     put_event(a, "output_item.added");
     mox_putf(&a->out, ",\"output_index\":%d,\"item\":", c->n_blocks++);
-    if (kind == CALL) put_call_item(&a->out, a, c->n_blocks - 1, call, false);
-    else put_text_item(&a->out, a, kind, c->n_blocks - 1, false, NULL, 0);
+    if (kind == CALL) put_call_item(&a->out, a, c->n_blocks - 1, call, BEGUN);
+    else put_text_item(&a->out, a, kind, c->n_blocks - 1, BEGUN, NULL, 0);
     mox_putf(&a->out, "}\n\n");
     if (kind == CALL) return;
     put_event(a, "content_part.added");
@@ -156,7 +207,7 @@ static void end_text(mox_answer *a, mox_choice *c)
     mox_putf(&a->out, "}\n\n");
 }
 
-static void end_item(mox_answer *a, mox_choice *c, const mox_turn *turn)
+static void end_item(mox_answer *a, mox_choice *c, const mox_turn *turn, item_state state)
 {
     mox_put item = {0};
     const int index = c->n_blocks - 1;
@@ -169,10 +220,10 @@ static void end_item(mox_answer *a, mox_choice *c, const mox_turn *turn)
         mox_putf(&a->out, ",\"arguments\":");
         mox_put_string(&a->out, m.calls[c->call].arguments);
         mox_putf(&a->out, "}\n\n");
-        put_call_item(&item, a, index, &m.calls[c->call], true);
+        put_call_item(&item, a, index, &m.calls[c->call], state);
     } else {
         end_text(a, c);
-        put_text_item(&item, a, c->block, index, true, mox_writer_text(&c->pending.w), c->pending.w.n);
+        put_text_item(&item, a, c->block, index, state, mox_writer_text(&c->pending.w), c->pending.w.n);
     }
     put_event(a, "output_item.done");
     mox_putf(&a->out, ",\"output_index\":%d,\"item\":", index);
@@ -192,7 +243,7 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
     if (kind != c->block || e->part == MOX_PART_CALL_NAME) {
         mox_message m;
         mox_turn_get_message(e->turn, &m);
-        end_item(a, c, e->turn);
+        end_item(a, c, e->turn, WHOLE);
         c->call = e->call;
         begin_item(a, c, kind, kind == CALL ? &m.calls[e->call] : NULL);
     }
@@ -209,52 +260,56 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-static void put_items(mox_answer *a, mox_choice *c, const mox_message *m)
+/* Of the last item: the limit of tokens cuts it. */
+static item_state last_state(const mox_event *e) { return e->stop == MOX_STOP_LENGTH ? CUT : WHOLE; }
+
+static void put_items(mox_answer *a, mox_choice *c, const mox_message *m, item_state last)
 {
     mox_put *p = &c->json;
-    if (m->n_thinking > 0) put_text_item(p, a, REASONING, c->n_blocks++, true, m->thinking, m->n_thinking);
+    const int32_t n_calls = mox_answer_calls(a, m);
+    const bool text_is_last = n_calls == 0, thinking_is_last = text_is_last && m->n_text == 0;
+    if (m->n_thinking > 0)
+        put_text_item(p, a, REASONING, c->n_blocks++, thinking_is_last ? last : WHOLE, m->thinking, m->n_thinking);
     if (m->n_text > 0) {
         if (c->n_blocks > 0) mox_putf(p, ",");
-        put_text_item(p, a, MESSAGE, c->n_blocks++, true, m->text, m->n_text);
+        put_text_item(p, a, MESSAGE, c->n_blocks++, text_is_last ? last : WHOLE, m->text, m->n_text);
     }
-    for (int32_t i = 0; i < mox_answer_calls(a, m); i++) {
+    for (int32_t i = 0; i < n_calls; i++) {
         if (c->n_blocks > 0) mox_putf(p, ",");
-        put_call_item(p, a, c->n_blocks++, &m->calls[i], true);
+        put_call_item(p, a, c->n_blocks++, &m->calls[i], i == n_calls - 1 ? last : WHOLE);
     }
 }
 
 static void done(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     if (a->ask.stream) {
-        end_item(a, c, e->turn);
+        end_item(a, c, e->turn, last_state(e));
         return;
     }
     mox_message m;
     mox_turn_get_message(e->turn, &m);
-    put_items(a, c, &m);
+    put_items(a, c, &m, last_state(e));
 }
 
 static void end(mox_answer *a)
 {
     if (!a->ask.stream) {
-        put_response(&a->out, a, true);
+        put_response(&a->out, a, OVER);
         return;
     }
     put_event(a, a->choices[0].stop == MOX_STOP_LENGTH ? "incomplete" : "completed");
     mox_putf(&a->out, ",\"response\":");
-    put_response(&a->out, a, true);
+    put_response(&a->out, a, OVER);
     mox_putf(&a->out, "}\n\n");
 }
 
 static void broken(mox_answer *a, const mox_problem *problem)
 {
+    (void)problem; /* the answer's own */
     put_event(a, "failed");
-    mox_putf(&a->out,
-             ",\"response\":{\"id\":\"resp_%s\",\"object\":\"response\",\"status\":\"failed\",\"output\":[],"
-             "\"error\":{\"code\":\"server_error\",\"message\":",
-             mox_http_id(a->call));
-    mox_put_string(&a->out, problem->message);
-    mox_putf(&a->out, "}}}\n\n");
+    mox_putf(&a->out, ",\"response\":");
+    put_response(&a->out, a, FAILED);
+    mox_putf(&a->out, "}\n\n");
 }
 
 void mox_handle_responses(mox_server *s, mox_http_call *c)

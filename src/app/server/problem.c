@@ -95,10 +95,16 @@ void mox_problem_put(const mox_problem *p, mox_vendor vendor, const char *reques
     mox_putf(out, "}}");
 }
 
+void mox_problem_log(const mox_problem *p, mox_http_call *c)
+{
+    if (p->status >= 500) mox_http_set_problem(c, p->message);
+}
+
 void mox_problem_answer(const mox_problem *p, mox_vendor vendor, mox_http_call *c)
 {
     mox_put body = {0};
     mox_problem_put(p, vendor, mox_http_id(c), &body);
+    mox_problem_log(p, c);
     if (p->status == 401) mox_http_set_header(c, "WWW-Authenticate", "Bearer");
     if (p->status == 429) mox_http_set_header(c, "Retry-After", "5");
     if (p->status == 503) mox_http_set_header(c, "Retry-After", "10");

@@ -26,6 +26,8 @@ mox_problem mox_problem_make(int status, const char *code, const char *format, .
 /* Of a failure of the library or of a reader of requests. */
 mox_problem mox_problem_of(const mox_err *err);
 void mox_problem_put(const mox_problem *p, mox_vendor vendor, const char *request_id, mox_put *out);
+/* For the log's line, where it is not the client's doing: other sentences can quote what was asked. */
+void mox_problem_log(const mox_problem *p, mox_http_call *c);
 void mox_problem_answer(const mox_problem *p, mox_vendor vendor, mox_http_call *c);
 
 #endif

@@ -258,7 +258,7 @@ static mox_status render_once(const rendering *r, bool rewrite, mox_prompt *out,
         const mox_chat_request request = {
             .messages = {mox_writer_text(&messages.w), messages.w.n},
             .tools = {a->tools.w.n ? mox_writer_text(&a->tools.w) : NULL, a->tools.w.n},
-            .kwargs = a->kwargs,
+            .kwargs = {a->kwargs.w.n ? mox_writer_text(&a->kwargs.w) : NULL, a->kwargs.w.n},
             .think = r->begun ? MOX_THINK_OFF : a->think, /* what was begun is no thought */
             .no_generation_prompt = a->no_generation_prompt && !r->begun,
             .said = r->quoted.said,
@@ -290,12 +290,17 @@ static mox_status append_beginning(mox_prompt *p, const char *text, size_t n, mo
 }
 
 /* The text of a last message that is the beginning of the reply. */
-static mox_status read_beginning(const message_list *l, mox_put *out, bool *begun, mox_err *err)
+static mox_status read_beginning(const mox_ask *a, const message_list *l, mox_put *out, bool *begun,
+                                 mox_err *err)
 {
-    static const char *const names[] = {"content", "tool_calls"};
+    static const char *const names[] = {"content", "tool_calls", "reasoning_content"};
     const message_ref *refs = l->refs.data;
-    mox_json_span v[2];
-    *begun = l->n > 0 && refs[l->n - 1].assistant;
+    const bool assistant = l->n > 0 && refs[l->n - 1].assistant;
+    mox_json_span v[3];
+    if (a->final_is_begun && !assistant)
+        return mox_fail(err, MOX_E_ARG,
+                        "continue_final_message is true, but the last message is not the assistant's");
+    *begun = assistant && !a->final_is_whole;
     if (!*begun) return MOX_OK;
     if (l->n == 1)
         return mox_fail(err, MOX_E_ARG,
@@ -303,17 +308,21 @@ static mox_status read_beginning(const message_list *l, mox_put *out, bool *begu
     if (refs[l->n - 2].assistant)
         return mox_fail(err, MOX_E_ARG,
                         "messages ends in two assistant messages; only the last can be continued");
-    MOX_TRY(mox_json_fields(as_span(refs[l->n - 1].text), "a message", names, 2, v, err));
+    MOX_TRY(mox_json_fields(as_span(refs[l->n - 1].text), "a message", names, 3, v, err));
     if (mox_span_is_array(v[1]) && v[1].n > 2)
         return mox_fail(err, MOX_E_ARG,
                         "messages ends in tool calls; their results must follow, as messages of role tool");
+    if (!a->only_counted && !mox_json_is_null(v[2]) && !mox_span_is(v[2], "")) /* no template says how thoughts go on as a reply */
+        return mox_fail(err, MOX_E_ARG,
+                        "messages ends in an assistant message with thoughts (reasoning_content, or a block or item of "
+                        "them), of which only the text can be continued; leave them out");
     return mox_content_text(v[0], "content", out, err);
 }
 
 static mox_status render(rendering *r, mox_asked *out, mox_err *err)
 {
     mox_put beginning = {0};
-    mox_status status = read_beginning(r->list, &beginning, &r->begun, err);
+    mox_status status = read_beginning(r->ask, r->list, &beginning, &r->begun, err);
     r->n = r->list->n - (r->begun ? 1 : 0);
     if (status == MOX_OK) status = render_once(r, false, &out->prompt, err);
     if (status == MOX_E_REFUSED && has_late_system(r->list)) {

@@ -49,13 +49,24 @@ static void close_assistant(item_reader *r)
     r->open = false;
 }
 
+/* Messages that follow each other stay lines of their own. */
+static mox_status add_said(item_reader *r, mox_json_span content, mox_err *err)
+{
+    const size_t before = r->text.w.n;
+    if (before > 0) mox_put_raw(&r->text, "\n", 1);
+    const size_t begin = r->text.w.n;
+    MOX_TRY(mox_content_text(content, "input", &r->text, err));
+    if (r->text.w.n == begin) r->text.w.n = before;
+    return MOX_OK;
+}
+
 static mox_status add_message(item_reader *r, const mox_json_span *v, mox_err *err)
 {
     mox_put text = {0};
     if (mox_span_is(v[ROLE], "assistant")) {
         if (r->n_calls > 0) close_assistant(r);
         r->open = true;
-        return mox_content_text(v[CONTENT], "input", &r->text, err);
+        return add_said(r, v[CONTENT], err);
     }
     const bool user = mox_span_is(v[ROLE], "user");
     if (!user && !mox_span_is(v[ROLE], "system") && !mox_span_is(v[ROLE], "developer"))
@@ -202,10 +213,34 @@ static mox_status read_tools(mox_answer *a, const mox_fields *f, mox_err *err)
     return MOX_OK;
 }
 
+static mox_status read_echo(mox_echo *e, const mox_fields *f, mox_err *err)
+{
+    static const char *const reasoning[] = {"effort", "summary"}, *const text[] = {"format", "verbosity"};
+    mox_json_span v[2];
+    e->instructions = f->v[FIELD_INSTRUCTIONS].raw;
+    e->tools = f->v[FIELD_TOOLS].raw;
+    e->tool_choice = f->v[FIELD_TOOL_CHOICE].raw;
+    if (f->v[FIELD_REASONING].given) {
+        MOX_TRY(mox_json_fields(f->v[FIELD_REASONING].raw, "reasoning", reasoning, 2, v, err));
+        e->effort = v[0];
+        e->summary = v[1];
+    }
+    if (!f->v[FIELD_TEXT].given) return MOX_OK;
+    MOX_TRY(mox_json_fields(f->v[FIELD_TEXT].raw, "text", text, 2, v, err));
+    e->format = v[0];
+    e->verbosity = v[1];
+    return MOX_OK;
+}
+
+/* A stream has all of it twice before its client can have read anything, and must not lose the client for that. */
+static void limit_echo(mox_echo *e)
+{
+    const size_t n = e->instructions.n + e->tools.n + e->tool_choice.n + e->format.n + e->verbosity.n + e->effort.n + e->summary.n;
+    if (n > MOX_HTTP_OUT_MAX / 4) *e = (mox_echo){0};
+}
+
 mox_status mox_responses_read(mox_answer *a, const mox_fields *f, mox_err *err)
 {
-    static const char *const names[] = {"effort"}, *const text_names[] = {"format"};
-    mox_json_span v;
     if (f->v[FIELD_PREVIOUS].given)
         return mox_fail(
             err, MOX_E_ARG,
@@ -218,15 +253,15 @@ mox_status mox_responses_read(mox_answer *a, const mox_fields *f, mox_err *err)
     if (!f->v[FIELD_INPUT].given) return mox_fail(err, MOX_E_ARG, "input is missing");
     MOX_TRY(read_input(a, f, err));
     MOX_TRY(read_tools(a, f, err));
-    if (f->v[FIELD_REASONING].given) {
-        MOX_TRY(mox_json_fields(f->v[FIELD_REASONING].raw, "reasoning", names, 1, &v, err));
-        MOX_TRY(mox_ask_read_effort(&a->ask, v, "reasoning.effort", err));
-    }
+    MOX_TRY(read_echo(&a->echo, f, err));
+    if (f->v[FIELD_REASONING].given)
+        MOX_TRY(mox_ask_read_effort(&a->ask, a->echo.effort, "reasoning.effort", err));
     if (f->v[FIELD_TOP_LOGPROBS].given && f->v[FIELD_TOP_LOGPROBS].number > 0)
         return mox_fail(err, MOX_E_ARG, "top_logprobs is not supported here; /v1/chat/completions has it");
     if (f->v[FIELD_TOOL_CHOICE].given)
         MOX_TRY(mox_structure_read_tool_choice(&a->ask, f->v[FIELD_TOOL_CHOICE].raw, err));
-    if (!f->v[FIELD_TEXT].given) return MOX_OK;
-    MOX_TRY(mox_json_fields(f->v[FIELD_TEXT].raw, "text", text_names, 1, &v, err));
-    return mox_structure_read_format(&a->ask, v, "text.format", err);
+    if (f->v[FIELD_TEXT].given)
+        MOX_TRY(mox_structure_read_format(&a->ask, a->echo.format, "text.format", err));
+    limit_echo(&a->echo);
+    return MOX_OK;
 }

@@ -184,6 +184,7 @@ void mox_routes_over(void *server, mox_http_call *c)
                        .method = mox_http_method(c),
                        .path = mox_http_path(c),
                        .status = mox_http_status(c),
+                       .problem = gone ? NULL : mox_http_problem(c), /* nobody heard of it */
                        .seconds = mox_clock_now() - mox_http_started(c)};
     if (a) describe_reply(a, gone, &e);
     mox_metrics_count(&s->metrics, e.status, e.finish);

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONTEXT_WANTED = 32768, CONTEXT_LEAST = 4096, WORKERS = 2, STATES_LEAST = 16 << 20 };
+enum { CONTEXT_WANTED = 32768, CONTEXT_LEAST = 4096, WORKERS = 2 };
 static const double drain_s = 30.0, goodbye_s = 2.0;
 
 /* ---- the address --------------------------------------------------------------------------------- */
@@ -106,15 +106,12 @@ static int open_scheduler(mox_server *s, const mox_cli_options *o)
     mox_err err;
     char key[MOX_SHA256_HEX + 1];
     mox_scheduler_opts opts = {
-        .n_queue = (int32_t)o->v[OPT_QUEUE].number,
+        .n_queue = s->n_queue = (int32_t)o->v[OPT_QUEUE].number,
         .state_dir = o->v[OPT_STATE_DIR].text,
         .model_key = key,
     };
     mox_cli_context_opts(o, 0, &opts.context);
-    /* A sequence that takes up a kept prefix to the last page of its context copies that page, so one must
-     * be to spare. */
-    const int64_t prefix = o->v[OPT_PREFIX_CACHE].number, least = opts.state_dir ? STATES_LEAST : 0;
-    opts.context.prefix_bytes = prefix > least ? prefix : least;
+    opts.context.prefix_bytes = o->v[OPT_PREFIX_CACHE].number;
     opts.context.warn = warn; /* also while it runs, where nothing may wait for standard error */
     opts.context.warn_user = s;
     opts.context.n_seqs = s->n_slots = (int32_t)o->v[OPT_PARALLEL].number;
@@ -220,6 +217,14 @@ static void drain(mox_server *s)
     mox_log_note(&s->log, NULL, "time is up: what is left is cut off");
 }
 
+static void tell_lost(mox_server *s)
+{
+    char note[MOX_HTTP_PROBLEM + 100];
+    (void)snprintf(note, sizeof note,
+                   "the device has failed, and answers nothing until the server is started again: %s", s->lost_why);
+    mox_log_note(&s->log, NULL, note);
+}
+
 /* Returns the exit code. */
 static int wait_for_the_end(mox_server *s)
 {
@@ -230,7 +235,7 @@ static int wait_for_the_end(mox_server *s)
         mox_log_reopen(&s->log);
     }
     const bool lost = atomic_load(&s->lost);
-    if (lost) mox_log_note(&s->log, NULL, "the device has failed, and answers nothing until the server is started again");
+    if (lost) tell_lost(s);
     drain(s);
     return lost ? EXIT_RUNTIME : EXIT_OK;
 }

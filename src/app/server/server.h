@@ -30,10 +30,11 @@ typedef struct mox_server {
     mox_metrics metrics;
     char model_name[256];
     int64_t n_ctx, n_ctx_max; /* of the context; that the model was made for */
-    int32_t n_slots;
+    int32_t n_slots, n_queue; /* requests that run at once, and that may wait for those */
     int64_t created; /* unix time */
     atomic_bool draining;
     atomic_bool lost; /* a device has failed for good: the server ends, and whoever started it starts it again */
+    char lost_why[MOX_HTTP_PROBLEM]; /* set before lost is */
 } mox_server;
 
 typedef void mox_handler(mox_server *s, mox_http_call *c);

@@ -5,6 +5,14 @@
 #include "base/alloc.h"
 #include "base/json_fields.h"
 
+#include <string.h>
+
+static bool has_tools(const mox_ask *a)
+{
+    const char *array = mox_writer_text(&a->tools.w);
+    return a->tools.w.n > 0 && array[strspn(array, "[ \t\r\n")] != ']';
+}
+
 static mox_status set_form(mox_ask *a, mox_form form, mox_json_span text, const char *what, mox_err *err)
 {
     if (a->form != MOX_FORM_FREE)
@@ -64,7 +72,7 @@ mox_status mox_structure_read_openai(mox_ask *a, const mox_fields *f, mox_err *e
     const mox_field_value *grammar = &f->v[FIELD_GRAMMAR], *schema = &f->v[FIELD_JSON_SCHEMA];
     if (f->v[FIELD_TOOL_CHOICE].given)
         MOX_TRY(mox_structure_read_tool_choice(a, f->v[FIELD_TOOL_CHOICE].raw, err));
-    if (grammar->given && a->tools.w.n > 2)
+    if (grammar->given && has_tools(a))
         return mox_fail(err, MOX_E_ARG, "grammar and tools exclude each other");
     if (f->v[FIELD_RESPONSE_FORMAT].given)
         MOX_TRY(mox_structure_read_format(a, f->v[FIELD_RESPONSE_FORMAT].raw, "response_format", err));
@@ -97,17 +105,28 @@ static mox_status compile_gbnf(mox_ask *a, mox_err *err)
     return status;
 }
 
-static mox_status compile_calls(mox_ask *a, mox_server *s, const char *id, mox_err *err)
+/* How the model writes calls, or NULL. */
+static const char *call_format(const mox_server *s)
 {
     mox_chat_info info = {0};
-    warning_target target = {&s->log, id};
     if (s->session.chat) mox_chat_get_info(s->session.chat, &info);
-    if (!info.call_format)
+    return info.call_format;
+}
+
+/* Calls, and where the form is one of JSON, that instead. */
+static mox_status compile_calls(mox_ask *a, mox_server *s, const char *id, mox_err *err)
+{
+    warning_target target = {&s->log, id};
+    const char *format = call_format(s);
+    if (!mox_put_ok(&a->tools)) return mox_fail_memory(err, a->tools.w.n, "the tools");
+    if (!format)
         return mox_fail(err, MOX_E_ARG, "this model has no form of tool calls that could be asked for");
-    const mox_calls_opts opts = {.format = info.call_format,
+    const mox_calls_opts opts = {.format = format,
                                  .tools = {mox_writer_text(&a->tools.w), a->tools.w.n},
                                  .name = a->call_name,
                                  .parallel = !a->single_call,
+                                 .or_schema = {a->schema.text, a->schema.n},
+                                 .or_object = a->form == MOX_FORM_OBJECT,
                                  .warn = warn,
                                  .warn_user = &target};
     return mox_grammar_create_calls(&a->grammar, &opts, err);
@@ -115,6 +134,8 @@ static mox_status compile_calls(mox_ask *a, mox_server *s, const char *id, mox_e
 
 static mox_status compile(mox_ask *a, mox_server *s, const char *id, mox_err *err)
 {
+    const bool json = a->form == MOX_FORM_OBJECT || a->form == MOX_FORM_SCHEMA;
+    if (json && has_tools(a) && call_format(s)) return compile_calls(a, s, id, err);
     switch (a->form) {
     case MOX_FORM_FREE: return MOX_OK;
     case MOX_FORM_OBJECT: return mox_grammar_create_object(&a->grammar, err);
@@ -131,12 +152,15 @@ mox_status mox_structure_compile(mox_ask *a, mox_server *s, const char *id, mox_
 {
     mox_err why;
     const mox_status status = compile(a, s, id, &why);
-    return status == MOX_OK ? MOX_OK : mox_fail(err, status, "%s: %.400s", a->form_field, why.msg);
+    if (status == MOX_OK) return MOX_OK;
+    if (strncmp(why.msg, "tools", strlen("tools")) == 0) return mox_fail(err, status, "%.400s", why.msg); /* not the form's fault */
+    return mox_fail(err, status, "%s: %.400s", a->form_field, why.msg);
 }
 
 void mox_structure_put_note(const mox_ask *a, mox_put *out)
 {
     if (a->form != MOX_FORM_SCHEMA) return;
-    mox_putf(out, "Answer with JSON that this schema describes, and nothing else:\n");
+    mox_putf(out, "%s with JSON that this schema describes, and nothing else:\n",
+             has_tools(a) ? "Call tools as you need them; then answer" : "Answer");
     mox_put_raw(out, a->schema.text, a->schema.n);
 }
