@@ -2,12 +2,15 @@
 #include "model/bind.h"
 
 #include "base/alloc.h"
+#include "base/ending.h"
 #include "base/size.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MISSING_NAMED = 10 };
 
 static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model."};
 
@@ -62,12 +65,16 @@ static void mark_used(mox_binder *b, const mox_tensor_info *t)
     b->used[t - b->tensors->tensors] = b->counting_experts ? MOX_USED_EXPERT : MOX_USED_DENSE;
 }
 
-static void note_missing(mox_binder *b, const char *module, const char *suffix)
+/* Fails when there are more than can be named: a configuration that asks for millions is not followed further,
+ * as each layer would take memory for what the files do not have. */
+static mox_status note_missing(mox_binder *b, const char *module, const char *suffix, mox_err *err)
 {
-    if (b->n_missing++ < 10) {
-        const size_t n = strlen(b->missing);
-        (void)snprintf(b->missing + n, sizeof b->missing - n, "%s%s%s", n ? ", " : "", module, suffix);
-    }
+    if (++b->n_missing > MISSING_NAMED)
+        return mox_fail(err, MOX_E_FORMAT, "%s: at least %lld tensors are missing from the checkpoint: %s, ...",
+                        b->config->path, (long long)b->n_missing, b->missing);
+    const size_t n = strlen(b->missing);
+    (void)snprintf(b->missing + n, sizeof b->missing - n, "%s%s%s", n ? ", " : "", module, suffix);
+    return MOX_OK;
 }
 
 bool mox_bind_has(const mox_binder *b, const char *path, ...)
@@ -181,8 +188,8 @@ static mox_status bind_affine(mox_binder *b, mox_weight *out, const char *module
                               int32_t group, int64_t members, int64_t rows, int64_t cols, mox_err *err)
 {
     const mox_tensor_info *scales = find(b, module, ".scales"), *biases = find(b, module, ".biases");
-    if (!scales) note_missing(b, module, ".scales");
-    if (!biases) note_missing(b, module, ".biases");
+    if (!scales) MOX_TRY(note_missing(b, module, ".scales", err));
+    if (!biases) MOX_TRY(note_missing(b, module, ".biases", err));
     if (!scales || !biases) return MOX_OK;
     out->layout = (mox_mat_layout){.kind = MOX_MAT_AFFINE, .bits = bits, .group = group, .scale_type = scales->dtype};
     const char *problem = mox_mat_layout_problem(&out->layout, cols);
@@ -261,16 +268,17 @@ static mox_status bind_module(mox_binder *b, mox_weight *out, const char *module
         return mox_fail(err, MOX_E_FORMAT, "%s: the sizes of %s are absurd", b->config->path, module);
     const mox_tensor_info *t = find(b, module, ".weight");
     if (!t && members) t = find(b, module, ""); /* fused experts have no suffix */
-    if (!t) {
-        note_missing(b, module, ".weight");
-        return MOX_OK;
-    }
+    if (!t) return note_missing(b, module, ".weight", err);
     bool quantized;
     int32_t bits, group;
     char stack[MOX_NAME_BYTES];
     const mox_tensor_info *fp8 = find(b, module, ".weight_scale_inv");
     const char *called = configured_name(b, module, stack);
     MOX_TRY(mox_config_quantization_of(b->config, called, find(b, module, ".scales") != NULL, &quantized, &bits, &group, err));
+    if (fp8 && members) /* the grid of scales would begin anew with each member, which no layout has */
+        return mox_fail(err, MOX_E_UNSUPPORTED, "%s: tensor %s is a stack in FP8, which is not supported; use a "
+                        "checkpoint that has its matrices one by one",
+                        b->tensors->files[t->extent.file].path, t->name);
     if (fp8) MOX_TRY(bind_fp8(b, out, t, fp8, rows, cols, err));
     else if (quantized) MOX_TRY(bind_affine(b, out, module, t, bits, group, members, rows, cols, err));
     else MOX_TRY(bind_plain(b, out, t, members, rows, cols, err));
@@ -326,10 +334,7 @@ mox_status mox_bind_vector(mox_binder *b, mox_vector *out, int64_t n, bool optio
     va_end(args);
     if (!fits) return name_too_long(err);
     const mox_tensor_info *t = mox_tensors_find(b->tensors, name);
-    if (!t) {
-        if (!optional) note_missing(b, name, "");
-        return MOX_OK;
-    }
+    if (!t) return optional ? MOX_OK : note_missing(b, name, "", err);
     int64_t elements = 1; /* the reader has checked that this product does not wrap */
     for (int i = 0; i < t->n_dims; i++) elements *= t->shape[i];
     if (elements != n)
@@ -349,12 +354,6 @@ static bool is_foreign(const char *name)
 {
     return strncmp(name, "vision_tower", 12) == 0 || strncmp(name, "model.visual", 12) == 0 ||
            strncmp(name, "visual.", 7) == 0 || strstr(name, "mtp.") || strstr(name, "rotary_emb.inv_freq");
-}
-
-static bool is_bias(const char *name)
-{
-    const size_t n = strlen(name);
-    return n >= 5 && strcmp(name + n - 5, ".bias") == 0;
 }
 
 int64_t mox_bind_layer_of(const char *prefix, const char *name)
@@ -377,8 +376,8 @@ static bool is_skipped(const mox_binder *b, const char *name, int64_t n_layers)
 mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn, void *warn_user, mox_err *err)
 {
     if (b->n_missing)
-        return mox_fail(err, MOX_E_FORMAT, "%s: %lld tensors are missing from the checkpoint: %s%s", b->config->path,
-                        (long long)b->n_missing, b->missing, b->n_missing > 10 ? ", ..." : "");
+        return mox_fail(err, MOX_E_FORMAT, "%s: %lld tensors are missing from the checkpoint: %s", b->config->path,
+                        (long long)b->n_missing, b->missing);
     (void)snprintf(b->report->layout, sizeof b->report->layout, "%s", b->mlx ? "MLX" : "Hugging Face");
     const mox_quant_config *q = &b->config->quant;
     for (int64_t i = 0; i < q->n_overrides; i++) {
@@ -392,7 +391,8 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
     for (int64_t i = 0; i < b->tensors->n_tensors; i++) {
         const char *name = b->tensors->tensors[i].name;
         if (b->used[i] || strncmp(name, MOX_BIND_PADDING, sizeof MOX_BIND_PADDING - 1) == 0) continue;
-        if (is_bias(name) && !is_skipped(b, name, n_layers)) /* leaving it out would be another model */
+        /* Leaving a bias out would be another model. */
+        if (mox_ends_with(name, ".bias") && !is_skipped(b, name, n_layers))
             return mox_fail(err, MOX_E_UNSUPPORTED, "%s: the checkpoint has a bias that this family does not: %s",
                             b->config->path, name);
         if (is_skipped(b, name, n_layers)) {

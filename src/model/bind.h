@@ -3,7 +3,7 @@
  * A family says what it needs ("layers.3.self_attn.q_proj", [rows, cols]) and the
  * binder finds it: under whichever prefix the files use, plain or quantized or in
  * FP8 blocks, with every shape checked.  What is missing is collected, so that one
- * error names it all.
+ * error names it, up to some; binding ends when it is more.
  *
  * Paths are printf formats; the checkpoint's prefix is put in front. */
 #ifndef MOX_MODEL_BIND_H

@@ -55,7 +55,7 @@ static mox_moe_shared shared_args(mox_run *r, const mox_moe *e, int64_t dim)
 static mox_status guess_next(mox_run *r, const mox_moe *e, int32_t layer, const float *h, mox_moe_ffn_args *args)
 {
     const mox_model *m = e->model;
-    if (layer + 1 >= r->end || !m->layers[layer + 1].experts) return MOX_OK;
+    if (layer + 1 >= r->guess_end || !m->layers[layer + 1].experts) return MOX_OK;
     const mox_layer *next = &m->layers[layer + 1];
     const mox_moe *router = next->ffn.data;
     const int64_t rows = mox_min_i64(r->n, GUESS_ROWS); /* taken whatever r->n is, so that more rows never take less memory */
@@ -186,7 +186,7 @@ mox_status mox_moe_layer(mox_model *m, mox_binder *b, int64_t layer, const mox_m
         MOX_TRY(mox_dense_bind(m, b, &e->shared, e->shared_width, err, "layers.%lld.mlp.%s", i, shared_path));
     if (e->shared_mode == MOX_SHARED_GATED)
         MOX_TRY(mox_bind_matrix(b, &e->shared_gate, 1, m->dims.dim, err, "layers.%lld.mlp.shared_expert_gate", i));
-    m->layers[layer].ffn = (mox_ffn){.forward = forward, .data = e};
+    m->layers[layer].ffn = (mox_ffn){.forward = forward, .data = e, .first = &e->router};
     m->n_experts = e->n_experts;
     m->report.n_layers_moe++;
     m->report.n_experts = e->n_experts;

@@ -15,6 +15,7 @@ typedef struct mox_run {
     mox_dev *dev;
     mox_arena *arena;
     int32_t first, end;       /* layers that are here: all, or those of one of several devices */
+    int32_t guess_end;        /* of the layers before it the routers are here: end, or one more */
     const mox_residency *residency;
     mox_expert_source *experts;
     const mox_cancel *cancel; /* may be NULL */
@@ -45,6 +46,14 @@ typedef struct mox_cache_widths {
 
 static inline mox_mat mox_run_mat(const mox_run *r, const mox_weight *w) { return mox_residency_mat(r->residency, w); }
 static inline mox_vec mox_run_vec(const mox_run *r, const mox_vector *v) { return mox_residency_vec(r->residency, v); }
+
+/* W, or NULL for one that is not known, is the next matrix that is read, after operations that read little. */
+static inline void mox_run_expect(const mox_run *r, const mox_weight *w)
+{
+    if (!r->dev->expect || !w) return;
+    const mox_mat m = mox_run_mat(r, w);
+    r->dev->expect(r->dev, &m);
+}
 
 /* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL.  exact: in f32
  * whatever the precision of the run. */

@@ -23,8 +23,6 @@ typedef struct mox_vector {
     mox_extent data;
 } mox_vector;
 
-static inline bool mox_vector_there(const mox_vector *v) { return v->type != MOX_DT_NONE; }
-
 /* Rows [row, row + n) of a weight, e.g. one expert of a stack. */
 mox_weight mox_weight_rows(const mox_weight *w, int64_t row, int64_t n);
 int64_t mox_weight_bytes(const mox_weight *w);

@@ -236,18 +236,18 @@ mox_status mox_context_measure(const mox_model *model, const mox_context_opts *o
     *out = (mox_context_sizes){.cache_bytes = c->cache_bytes + c->state_bytes, .state_bytes = c->state_bytes,
                                .step_bytes = (int64_t)c->step_bytes,
                                .n_ctx = c->n_ctx, .n_batch = c->n_batch, .n_seqs = c->n_seqs};
-    mox_device_measure(c, opts ? opts->device : NULL, &out->device);
     out->small_bytes = c->bytes - out->cache_bytes - out->step_bytes;
     if (opts && opts->prefix_bytes > 0) out->small_bytes += mox_tree_table_bytes(c);
+    const mox_status status = opts ? mox_device_measure(c, opts, out, err) : MOX_OK;
     mox_context_destroy(&c);
-    return MOX_OK;
+    return status;
 }
 
 void mox_context_destroy(mox_context **context)
 {
     mox_context *c = *context;
     if (!c) return;
-    mox_expert_tier_deinit(&c->tier);
+    for (int i = c->n_sections - 1; i >= 0; i--) mox_expert_tier_deinit(&c->sections[i].tier); /* the one that has pinned goes last */
     mox_expert_host_deinit(&c->host);
     mox_expert_store_deinit(&c->experts);
     mox_context_close_devices(c);
@@ -288,15 +288,23 @@ void mox_context_get_expert_stats(const mox_context *c, mox_expert_stats *out)
 {
     *out = (mox_expert_stats){0};
     if (c->experts.stream) mox_expert_stream_get_stats(c->experts.stream, out);
-    if (c->tier.model) mox_expert_tier_get_stats(&c->tier, out);
+    for (int i = 0; i < c->n_sections; i++)
+        if (c->sections[i].tier.model) mox_expert_tier_add_stats(&c->sections[i].tier, out);
 }
 
 void mox_context_get_heat(const mox_context *c, uint32_t *out)
 {
     const size_t bytes = (size_t)(c->model->dims.n_layers * c->model->n_experts) * sizeof *out;
-    if (c->tier.model) memcpy(out, c->tier.heat, bytes);
-    else if (c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
-    else memset(out, 0, bytes);
+    bool on_devices = false;
+    memset(out, 0, bytes);
+    for (int i = 0; i < c->n_sections; i++) {
+        const mox_section *p = &c->sections[i];
+        if (!p->tier.model) continue;
+        const int64_t first = p->first * c->model->n_experts, n = (p->end - p->first) * c->model->n_experts;
+        memcpy(out + first, p->tier.heat + first, (size_t)n * sizeof *out);
+        on_devices = true;
+    }
+    if (!on_devices && c->experts.stream) mox_expert_stream_get_heat(c->experts.stream, out);
 }
 
 const float *mox_logits_row(const mox_context *c, int32_t segment)

@@ -19,11 +19,12 @@
 #define MOX_RUNTIME_CONTEXT_H
 
 #include "model/model.h"
+#include "runtime/device_sizes.h"
 #include "runtime/expert_store.h"
 #include "runtime/expert_tier.h"
 #include "runtime/pages.h"
 
-enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS_MAX = 64, MOX_SECTIONS_MAX = 8 };
+enum { MOX_PAGE_LEN = 64, MOX_GRID = 64, MOX_HEAD_ROWS_MAX = 64 };
 
 typedef struct mox_checkpoint {
     int64_t at;    /* tokens */
@@ -62,7 +63,15 @@ typedef struct mox_section {
     mox_place *places;     /* [residency.n_places] */
     void *weights, *activations;
     int64_t weight_bytes;
+    int64_t n_slots;       /* for routed experts that come and go; -1: they stay */
+    mox_expert_tier tier;  /* above the store, when there are slots */
 } mox_section;
+
+/* Whether the last layer of a section guesses what the first of the next will ask for; its device then has that one's router, too. */
+static inline bool mox_section_guesses_on(const mox_model *m, const mox_section *p)
+{
+    return p->n_slots > 0 && mox_device_guesses_on(m, p->end);
+}
 
 struct mox_context {
     const mox_model *model;
@@ -80,18 +89,19 @@ struct mox_context {
     mox_layer_caches *caches; /* [n_layers] */
     mox_share shares[MOX_N_SHARES];
     mox_reclaim_fn *reclaim;  /* NULL: only sequences hold pages and states */
-    void *reclaim_user;
+    mox_forget_fn *forget;    /* NULL where reclaim is */
+    void *reclaim_user;       /* of both */
 
     mox_seq *seqs; /* [n_seqs] */
     int32_t *page_tables, *timelines;
     mox_checkpoint *checkpoints;
     mox_expert_store experts;
-    mox_expert_host host; /* computes what the device lacks; zeroed: there is none */
-    mox_expert_tier tier; /* above the store, when experts come and go on the device */
+    mox_expert_host host; /* computes what the devices lack; zeroed: there is none */
     mox_context_load load;
-    int64_t device_left; /* of the budget of the device's memory; INT64_MAX where there is none */
+    int64_t device_left; /* of the budget of the first device's memory; INT64_MAX where there is none */
     float *fetched;        /* [head_rows, V], logits of a device; NULL: the host sees them where they are */
     bool logits_pinned;    /* last_logits, by the device that makes them */
+    float *logits_seen;    /* where that device may write them; NULL: nowhere */
 
     /* of the running step */
     bool stepping;
@@ -114,27 +124,9 @@ static inline int64_t mox_head_rows(const mox_context *c)
 /* runtime/context.c: elements of the given type per position of a layer's first (0) or second (1) cache. */
 int64_t mox_cache_elements(const mox_model *m, int64_t layer, mox_dtype type, int which);
 
-/* runtime/device_fill.c: memory of a device of its own; all 0 where the host's is used. */
-typedef struct mox_device_sizes {
-    int64_t weight_bytes, dense_bytes; /* all that the model uses; routed experts left out */
-    int64_t cache_bytes, step_bytes;
-    int64_t other_bytes; /* tables, and what the driver takes */
-    int64_t slot_bytes, n_experts, least_slots; /* of routed experts that come and go */
-    int64_t unit;        /* allocations are rounded up to */
-} mox_device_sizes;
-/* What devices of a kind take for themselves, for measuring.  NULL: the device has no memory of its own. */
-typedef struct mox_device_costs {
-    int64_t unit;       /* allocations are rounded up to */
-    int64_t own_bytes;  /* that the driver takes there */
-    int64_t host_bytes; /*   and of the host's memory */
-} mox_device_costs;
+/* runtime/device.c.  NULL: the device has no memory of its own. */
 const mox_device_costs *mox_device_find_costs(const char *device);
 bool mox_device_is_cpu(const char *device); /* NULL is */
-void mox_device_measure(const mox_context *c, const char *device, mox_device_sizes *out);
-/* All of it, with so many slots; -1: all experts stay. */
-int64_t mox_device_total(const mox_device_sizes *s, int64_t n_slots);
-/* Slots that fit a budget. */
-int64_t mox_device_slots(const mox_device_sizes *s, int64_t budget);
 
 /* What create with these options would reserve, by the code that does. */
 typedef struct mox_context_sizes {
@@ -143,20 +135,17 @@ typedef struct mox_context_sizes {
     int64_t step_bytes;  /* activations */
     int64_t small_bytes; /* everything else: timelines, page tables, logits */
     int64_t n_ctx, n_batch, n_seqs;
-    mox_device_sizes device;
+    mox_spread stay, come; /* on devices with memory of their own, where experts stay, and where they come and go; zeroed: there is none */
 } mox_context_sizes;
 mox_status mox_context_measure(const mox_model *model, const mox_context_opts *opts, mox_context_sizes *out, mox_err *err);
 
+/* For measure: of a context that is being planned (runtime/device.c). */
+mox_status mox_device_measure(const mox_context *c, const mox_context_opts *o, mox_context_sizes *out, mox_err *err);
+
 /* For create: opens the devices that the options name and divides the layers between them (runtime/device.c);
  * later brings all that they need to them, and gives that back (runtime/device_fill.c). */
-int64_t mox_device_aligned(int64_t bytes); /* of a tensor, as it lies there */
-int64_t mox_device_room(mox_dev *d);       /* bytes that could still be allocated */
-/* Where a tensor of a model is needed. */
-typedef struct mox_need {
-    int64_t layer;    /* -1: with none */
-    bool first, last; /* with the first layer, with the last */
-} mox_need;
-mox_need mox_device_need(const mox_model *m, const char *prefix, int64_t tensor);
+int64_t mox_device_room(mox_dev *d); /* bytes that could still be allocated */
+mox_dev_sizes mox_device_batch(const mox_context *c, bool come); /* the largest; come: of experts that do */
 mox_status mox_context_open_devices(mox_context *c, const mox_context_opts *o, mox_err *err);
 mox_status mox_context_fill_devices(mox_context *c, const mox_context_opts *o, mox_err *err);
 void mox_context_close_devices(mox_context *c);

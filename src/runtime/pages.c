@@ -87,32 +87,9 @@ void mox_state_copy(const mox_context *c, int64_t to, int64_t from)
     }
 }
 
-/* ---- windows ---- */
-
-static bool apart(const mox_section *p) { return p->dev && p->dev->apart; }
-
 const mox_section *mox_context_section_of(const mox_context *c, int64_t layer)
 {
     int i = 0;
     while (layer >= c->sections[i].end) i++;
     return &c->sections[i];
-}
-
-size_t mox_window_bytes(const mox_context *c)
-{
-    if (!apart(&c->sections[0])) return 0;
-    size_t most = mox_state_bytes(c);
-    for (int64_t i = 0; i < 2 * c->model->dims.n_layers; i++) {
-        size_t bytes;
-        (void)mox_page_part(c, 0, i, &bytes);
-        if (bytes > most) most = bytes;
-    }
-    return most;
-}
-
-void *mox_window_open(const mox_section *p, void *at, void *buffer) { return apart(p) ? buffer : at; }
-
-void mox_window_close(const mox_section *p, void *at, size_t bytes, const void *buffer)
-{
-    if (apart(p)) p->dev->memory.upload(p->dev, at, buffer, (int64_t)bytes);
 }

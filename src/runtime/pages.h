@@ -2,11 +2,15 @@
  * counted by reference.
  *
  * Sequences and kept prefixes (runtime/prefix.h) hold them; what nobody holds is free.
- * Whatever several hold is only read: who wants to write takes a copy first.
+ * Whatever several hold is only read: who wants to write takes a copy first, or has the others
+ * let go of it (I2).
  *
  * I1  there is a share of pages and states for every sequence, and sequences hold no more
  *     than their shares.  So when a sequence asks for one and none is free, others hold
- *     some, which they give up when `reclaim` asks. */
+ *     some, which they give up when `reclaim` asks.
+ * I2  a sequence that needs a copy of its last page may hold its share already.  When there is none for
+ *     it, each sequence holds a whole share, and no page is held by two.  So whoever else holds that
+ *     page is no sequence, and lets it go when `forget` asks: then no copy is needed. */
 #ifndef MOX_RUNTIME_PAGES_H
 #define MOX_RUNTIME_PAGES_H
 
@@ -30,6 +34,8 @@ typedef struct mox_share {
 /* Gives up one thing of the kind, or lets it go as soon as nobody else holds it; false when
  * there is nothing left to give up.  It may be called inside a step. */
 typedef bool mox_reclaim_fn(void *user, mox_share_kind kind);
+/* Lets go of this page, which others hold, too.  It may be called inside a step. */
+typedef void mox_forget_fn(void *user, int32_t page);
 
 /* All n are free; low numbers come first.  The arrays are there. */
 void mox_share_init(mox_share *s, int64_t n);
@@ -51,12 +57,5 @@ size_t mox_state_bytes(const mox_context *c); /* on all devices */
 float *mox_state_piece(const mox_section *p, int64_t state, size_t *bytes);
 void mox_state_zero(const mox_context *c, int64_t state);
 void mox_state_copy(const mox_context *c, int64_t to, int64_t from);
-
-/* Parts of pages and pieces of states as the host writes them: where they are, if the device's memory is
- * the host's, else by way of a buffer of mox_window_bytes.  Where to write what is to be at `at`, and
- * bringing it there: */
-size_t mox_window_bytes(const mox_context *c);
-void *mox_window_open(const mox_section *p, void *at, void *buffer);
-void mox_window_close(const mox_section *p, void *at, size_t bytes, const void *buffer);
 
 #endif

@@ -27,6 +27,12 @@ static bool give_up(void *user, mox_share_kind kind)
     return mox_tree_give_up(&p->tree, kind) || (p->dir && mox_state_dir_let_go(p->dir));
 }
 
+static void forget(void *user, int32_t page)
+{
+    mox_prefix *p = user;
+    mox_tree_forget(&p->tree, page);
+}
+
 mox_status mox_prefix_create(mox_prefix **out, mox_context *c, const mox_prefix_opts *opts, mox_err *err)
 {
     *out = NULL;
@@ -45,6 +51,7 @@ mox_status mox_prefix_create(mox_prefix **out, mox_context *c, const mox_prefix_
         return status;
     }
     c->reclaim = give_up;
+    c->forget = forget;
     c->reclaim_user = p;
     *out = p;
     return MOX_OK;
@@ -56,6 +63,7 @@ void mox_prefix_destroy(mox_prefix **prefix)
     if (!p) return;
     mox_state_dir_close(&p->dir, &p->tree);
     p->c->reclaim = NULL;
+    p->c->forget = NULL;
     mox_tree_deinit(&p->tree);
     mox_free(p);
     *prefix = NULL;
@@ -146,6 +154,7 @@ void mox_prefix_keep(mox_prefix *p, mox_seq *s)
     int32_t last = MOX_NONE; /* the next turn of a conversation goes on here */
     if (s->length > 0 && mox_state_bytes(c) > 0) last = mox_share_take(c, MOX_SHARE_STATES);
     if (last != MOX_NONE) mox_state_copy(c, mox_state_saved(c, last), s->state);
+    else mox_seq_checkpoint(s); /* in place of another */
     keep_path(p, s, s->length, last);
     if (last != MOX_NONE) mox_share_drop(c, MOX_SHARE_STATES, last);
     mox_seq_reset(s);

@@ -144,15 +144,28 @@ static void give_up_leaf(mox_tree *t, int32_t node)
     remove_leaf(t, node);
 }
 
+/* Some leaf at or below the node. */
+static int32_t leaf_below(const mox_tree *t, int32_t node)
+{
+    while (t->nodes[node].child != MOX_NONE) node = t->nodes[node].child;
+    return node;
+}
+
 bool mox_tree_give_up(mox_tree *t, mox_share_kind kind)
 {
     const int32_t head = head_of(t, kind);
     int32_t i = t->order[kind][head].newer;
     while (i != head && t->c->shares[kind].refs[i] > 1) i = t->order[kind][i].newer;
     if (i == head) return false;
-    if (kind == MOX_SHARE_PAGES) give_up_leaf(t, i); /* I2, I3: a leaf */
+    /* What hangs below goes first, though a sequence may hold it: I3. */
+    if (kind == MOX_SHARE_PAGES) give_up_leaf(t, leaf_below(t, i));
     else remove_state(t, i);
     return true;
+}
+
+void mox_tree_forget(mox_tree *t, int32_t page)
+{
+    while (t->nodes[page].n > 0) give_up_leaf(t, leaf_below(t, page));
 }
 
 bool mox_tree_shrink(mox_tree *t)

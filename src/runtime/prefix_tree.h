@@ -11,7 +11,8 @@
  *
  * I1  no node's tokens are the beginning of a sibling's.
  * I2  in the order of use a node is never newer than its parent, so the oldest is a leaf.
- * I3  sequences that hold a node's page hold those of its ancestors. */
+ * I3  sequences that hold a node's page hold its ancestors' pages, or have their own with the same
+ *     tokens.  So a node that only the tree holds may have others below it that sequences hold. */
 #ifndef MOX_RUNTIME_PREFIX_TREE_H
 #define MOX_RUNTIME_PREFIX_TREE_H
 
@@ -69,8 +70,11 @@ void mox_tree_add_state(mox_tree *t, int32_t node, int64_t at, int32_t state);
 /* The path becomes the newest; MOX_NONE is none. */
 void mox_tree_touch(mox_tree *t, int32_t node);
 
-/* Gives up the oldest thing of the kind that nobody else holds; false: there is none. */
+/* Gives up the oldest thing of the kind that nobody else holds, or of pages one below that, which others may
+ * hold, so that its turn comes; false: there is none. */
 bool mox_tree_give_up(mox_tree *t, mox_share_kind kind);
+/* Gives up a page and all below it, whoever holds them; nothing where it is no node. */
+void mox_tree_forget(mox_tree *t, int32_t page);
 /* Gives up the oldest thing, whoever holds it; false: the tree is empty. */
 bool mox_tree_shrink(mox_tree *t);
 

@@ -201,7 +201,6 @@ void mox_reader_submit(mox_reader *r, mox_read_job *job)
 {
     job->status = MOX_OK;
     job->err = (mox_err){0};
-    job->queued_s = mox_clock_now();
     job->n_begun = job->n_done = job->i_range = job->i_piece = 0;
     job->parked = false;
     const int64_t n_pieces = check_job(r, job);

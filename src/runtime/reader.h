@@ -39,7 +39,7 @@ typedef struct mox_read_job {
     /* set when done */
     mox_status status;
     mox_err err;
-    double queued_s, done_s; /* mox_clock_now */
+    double done_s; /* mox_clock_now */
     /* private to the reader from here on */
     struct mox_read_job *next;
     int32_t n_begun, n_done; /* pieces */

@@ -1,7 +1,8 @@
 /* runtime/sequence.c -- token timelines: pages, cutting back, checkpoints.
  *
  * A sequence writes behind its length only.  So of the pages that it shares with others just
- * the last can be in its way, when that is filled in part: it is copied before a step. */
+ * the last can be in its way, when that is filled in part: it is copied before a step, or, where
+ * none is to spare, the others let go of it (I2 of pages.h). */
 #include "runtime/context.h"
 
 #include "base/size.h"
@@ -69,7 +70,10 @@ static bool own_last_page(mox_seq *s)
     int32_t *last = &s->pages[s->length / MOX_PAGE_LEN];
     if (c->shares[MOX_SHARE_PAGES].refs[*last] == 1) return true;
     const int32_t mine = mox_share_take(c, MOX_SHARE_PAGES);
-    if (mine == MOX_NONE) return false;
+    if (mine == MOX_NONE) { /* pages.h, I2 */
+        if (c->forget) c->forget(c->reclaim_user, *last);
+        return c->shares[MOX_SHARE_PAGES].refs[*last] == 1;
+    }
     mox_page_copy(c, mine, *last);
     mox_share_drop(c, MOX_SHARE_PAGES, *last);
     *last = mine;

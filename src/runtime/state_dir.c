@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/ending.h"
 #include "base/folder.h"
 #include "base/size.h"
 #include "runtime/state_writer.h"
@@ -135,12 +136,6 @@ static bool is_beginning(const entry *e, const int32_t *tokens, int64_t n)
     return rest == 0 || mox_tree_path(before, tokens + at, rest) == e->hashes[e->n_full];
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 /* A file of the folder, whose path is taken over. */
 static mox_status index_file(mox_state_dir *d, char *path, int64_t *n_foreign, mox_err *err)
 {
@@ -173,8 +168,8 @@ static mox_status scan(mox_state_dir *d, mox_err *err)
     MOX_TRY(mox_folder_list(&folder, d->dir, err));
     mox_status status = MOX_OK;
     for (size_t i = 0; i < folder.n && status == MOX_OK; i++) {
-        const bool left_over = ends_with(folder.names[i], SUFFIX ".part");
-        if (!left_over && !ends_with(folder.names[i], SUFFIX)) continue;
+        const bool left_over = mox_ends_with(folder.names[i], SUFFIX ".part");
+        if (!left_over && !mox_ends_with(folder.names[i], SUFFIX)) continue;
         char *path = mox_path_join(d->dir, folder.names[i]);
         if (!path) {
             status = mox_fail_memory(err, strlen(d->dir), "a file name");

@@ -2,8 +2,9 @@
  *
  * One file for each long path of the tree (runtime/state_file.h), written in the background when
  * the path is new; a longer path replaces the files of its beginnings.  The folder has a limit
- * in bytes, and the files that were used longest ago give way.  What is damaged, of another
- * model or another version, a link or another user's is left alone, with a warning.
+ * in bytes, and the files that were used longest ago give way.  Those that are damaged, of another
+ * model or another version are not read, with a warning, but count and give way like others.  Links
+ * and what is another user's are left alone, with a warning.
  *
  * One process has the folder at a time: it holds the file "lock" there.
  *

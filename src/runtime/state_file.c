@@ -151,47 +151,49 @@ static mox_status check_sum(const mox_state_file *f, int64_t i, uint64_t sum, mo
     return sum == want ? MOX_OK : mox_fail(err, MOX_E_FORMAT, "%s: its states are damaged", f->file.path);
 }
 
-static mox_status make_window(mox_state_file *f, const mox_context *c, mox_err *err)
+/* Reads the bytes at *at, which moves on, to a device's memory: to their place where that is the host's, else
+ * piece by piece by way of the window, which no plan has to count. */
+static mox_status read_part(mox_state_file *f, const mox_section *on, void *to, size_t bytes, int64_t *at, XXH3_state_t *sum,
+                            mox_err *err)
 {
-    if (!f->window) f->window = mox_alloc(mox_window_bytes(c));
-    return f->window ? MOX_OK : mox_fail_memory(err, mox_window_bytes(c), f->file.path);
+    enum { WINDOW_BYTES = 256 << 10 };
+    const bool apart = on->dev && on->dev->apart;
+    if (apart && !f->window) f->window = mox_alloc(WINDOW_BYTES);
+    if (apart && !f->window) return mox_fail_memory(err, WINDOW_BYTES, f->file.path);
+    for (size_t done = 0, n; done < bytes; done += n) {
+        uint8_t *there = (uint8_t *)to + done;
+        void *window = apart ? f->window : there;
+        n = apart && bytes - done > WINDOW_BYTES ? WINDOW_BYTES : bytes - done;
+        MOX_TRY(mox_file_read_at(&f->file, *at, window, n, err));
+        (void)XXH3_64bits_update(sum, window, n);
+        if (apart) on->dev->memory.upload(on->dev, there, window, (int64_t)n);
+        *at += (int64_t)n;
+    }
+    return MOX_OK;
 }
 
 mox_status mox_state_file_read_page(mox_state_file *f, int64_t i, mox_context *c, int32_t page, mox_err *err)
 {
-    MOX_TRY(make_window(f, c, err));
     int64_t at = f->pages_at + i * mox_page_bytes(c);
     XXH3_state_t sum;
     (void)XXH3_64bits_reset(&sum);
     for (int64_t j = 0; j < 2 * c->model->dims.n_layers; j++) {
         size_t bytes;
         void *part = mox_page_part(c, page, j, &bytes);
-        if (bytes == 0) continue;
-        const mox_section *on = mox_context_section_of(c, j / 2);
-        void *window = mox_window_open(on, part, f->window);
-        MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
-        (void)XXH3_64bits_update(&sum, window, bytes);
-        mox_window_close(on, part, bytes, f->window);
-        at += (int64_t)bytes;
+        MOX_TRY(read_part(f, mox_context_section_of(c, j / 2), part, bytes, &at, &sum, err));
     }
     return check_sum(f, i, XXH3_64bits_digest(&sum), err);
 }
 
 mox_status mox_state_file_read_state(mox_state_file *f, int64_t i, mox_context *c, int32_t state, mox_err *err)
 {
-    MOX_TRY(make_window(f, c, err));
     int64_t at = f->states_at + i * (int64_t)mox_state_bytes(c);
     XXH3_state_t sum;
     (void)XXH3_64bits_reset(&sum);
     for (int j = 0; j < c->n_sections; j++) {
         size_t bytes;
         float *piece = mox_state_piece(&c->sections[j], mox_state_saved(c, state), &bytes);
-        if (bytes == 0) continue;
-        void *window = mox_window_open(&c->sections[j], piece, f->window);
-        MOX_TRY(mox_file_read_at(&f->file, at, window, bytes, err));
-        (void)XXH3_64bits_update(&sum, window, bytes);
-        mox_window_close(&c->sections[j], piece, bytes, f->window);
-        at += (int64_t)bytes;
+        MOX_TRY(read_part(f, &c->sections[j], piece, bytes, &at, &sum, err));
     }
     return check_sum(f, f->n_pages + i, XXH3_64bits_digest(&sum), err);
 }

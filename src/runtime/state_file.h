@@ -37,7 +37,7 @@ typedef struct mox_state_file {
     int32_t *tokens;    /* [n_tokens] */
     int64_t *positions; /* [n_states], ascending, of 1 to n_tokens */
     int64_t pages_at, states_at, sums_at;
-    void *window; /* mox_window_bytes of the context that it is read to; the first read makes it */
+    void *window; /* on the way to devices with memory of their own; the first read makes it */
 } mox_state_file;
 
 /* MOX_E_UNSUPPORTED: whole, but of another version, model, template or kind of cache. */

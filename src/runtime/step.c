@@ -63,9 +63,10 @@ static int64_t next_batch(mox_context *c, const mox_segment *segs, int32_t n_seg
 static mox_run make_run(const mox_context *c, const mox_section *p, mox_arena *arena, int64_t n, int64_t n_spans,
                         const mox_cancel *cancel, mox_err *err)
 {
-    return (mox_run){.dev = p->dev, .arena = arena, .first = p->first, .end = p->end, .recurrent_at = p->state_at,
+    return (mox_run){.dev = p->dev, .arena = arena, .first = p->first, .end = p->end,
+                     .guess_end = p->end + mox_section_guesses_on(c->model, p), .recurrent_at = p->state_at,
                      .residency = p->places ? &p->residency : &c->model->residency,
-                     .experts = (mox_expert_source *)(c->tier.model ? &c->tier.source : &c->experts.source), .cancel = cancel,
+                     .experts = (mox_expert_source *)(p->tier.model ? &p->tier.source : &c->experts.source), .cancel = cancel,
                      .deterministic = c->deterministic, .n = n, .tokens = c->tokens,
                      .pos = c->pos, .spans = c->spans, .n_spans = n_spans, .caches = c->caches, .recurrent = c->recurrent,
                      .err = err};
@@ -87,6 +88,8 @@ typedef struct head_batch {
     int64_t at[MOX_HEAD_ROWS_MAX];  /* of h */
 } head_batch;
 
+enum { SEEN_ROWS = 32 };
+
 /* Are the rows the last ones of segments that follow each other, and nobody else is to see them?  Then they are computed
  * or fetched to where they are kept: of many sequences they are megabytes. */
 static bool all_are_kept(const head_batch *b)
@@ -97,14 +100,17 @@ static bool all_are_kept(const head_batch *b)
     return true;
 }
 
-/* Puts the rows together: as many at once as follow each other. */
-static mox_status gather(const head_batch *b)
+/* Puts the rows together: as many at once as follow each other.  All of them: they are so already. */
+static mox_status gather(const head_batch *b, const float **rows)
 {
     const int64_t D = b->c->model->dims.dim;
+    *rows = b->rows;
     for (int64_t i = 0, n; i < b->run.n; i += n) {
         for (n = 1; i + n < b->run.n && b->at[i + n] == b->at[i] + n;) n++;
-        MOX_TRY(b->run.dev->ops.copy_slice(b->run.dev, &(mox_copy_slice_args){.src = b->h + b->at[i] * D, .dst = b->rows + i * D, .rows = n,
-                                                                              .cols = D, .src_stride = D, .dst_stride = D}, b->run.err));
+        if (n == b->run.n) *rows = b->h + b->at[0] * D;
+        else
+            MOX_TRY(b->run.dev->ops.copy_slice(b->run.dev, &(mox_copy_slice_args){.src = b->h + b->at[i] * D, .dst = b->rows + i * D, .rows = n,
+                                                                                  .cols = D, .src_stride = D, .dst_stride = D}, b->run.err));
     }
     return MOX_OK;
 }
@@ -113,14 +119,17 @@ static mox_status flush_head(head_batch *b)
 {
     const int64_t V = b->c->model->dims.n_vocab;
     if (b->run.n == 0) return MOX_OK;
-    MOX_TRY(gather(b));
-    float *kept = all_are_kept(b) ? b->c->last_logits + b->segment[0] * V : NULL;
-    float *computed = kept && !b->c->fetched ? kept : b->logits;
-    MOX_TRY(mox_decoder_head(b->c->model, &b->run, b->rows, computed));
+    const float *rows;
+    MOX_TRY(gather(b, &rows));
+    float *kept = all_are_kept(b) ? b->c->last_logits + b->segment[0] * V : NULL, *computed = b->logits;
+    /* A device that sees where they are kept writes them there while it computes; for more rows a copy afterwards is as fast. */
+    const bool in_place = kept && (!b->c->fetched || (b->c->logits_seen && b->run.n <= SEEN_ROWS));
+    if (in_place) computed = b->c->fetched ? b->c->logits_seen + b->segment[0] * V : kept;
+    MOX_TRY(mox_decoder_head(b->c->model, &b->run, rows, computed));
     mox_work_head(b->c, b->run.n);
     const float *all = computed;
     if (kept) {
-        if (b->c->fetched)
+        if (!in_place) /* else they are there after the sync that ends the batch */
             MOX_TRY(b->run.dev->memory.download(b->run.dev, kept, all, b->run.n * V * (int64_t)sizeof *all, b->run.err));
         for (int64_t i = 0; i < b->run.n; i++) b->c->has_logits[b->segment[i]] = true;
         b->run.n = 0;
@@ -154,7 +163,9 @@ static mox_status give_logits(head_batch *b, int64_t n_spans)
             b->segment[b->run.n] = segment;
             b->at[b->run.n] = span->row0 + t;
             b->row[b->run.n++] = first + t;
-            if (b->run.n == mox_head_rows(b->c)) MOX_TRY(flush_head(b));
+            if (b->run.n < mox_head_rows(b->c)) continue;
+            if (mox_cancelled(b->run.cancel)) return mox_fail(b->run.err, MOX_E_CANCELLED, "cancelled");
+            MOX_TRY(flush_head(b));
         }
     }
     return flush_head(b);
@@ -202,8 +213,12 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
     head.h = h;
     mox_work_batch(c, n, n_spans);
     MOX_TRY(give_logits(&head, n_spans));
-    for (int i = 0; i < c->n_sections; i++) MOX_TRY(c->sections[i].dev->memory.sync(c->sections[i].dev, err));
-    return MOX_OK;
+    mox_status status = MOX_OK; /* the first that is not OK; all are waited for: they may write logits */
+    for (int i = 0; i < c->n_sections; i++) {
+        const mox_status of_section = c->sections[i].dev->memory.sync(c->sections[i].dev, status == MOX_OK ? err : NULL);
+        if (status == MOX_OK) status = of_section;
+    }
+    return status;
 }
 
 mox_status mox_step_measure(const mox_context *c, size_t *bytes, mox_err *err)

@@ -60,21 +60,6 @@ float mox_e4m3_to_f32(uint8_t b)
     return mox_bits_f32(sign | (magnitude + (120u << 3)) << 20); /* exponent bias 127 - 7 */
 }
 
-uint8_t mox_f32_to_e4m3(float v)
-{
-    const uint8_t sign = signbit(v) ? 0x80 : 0;
-    const float a = fabsf(v);
-    if (isnan(v)) return (uint8_t)(sign | 0x7F);
-    if (a >= 448.0f) return (uint8_t)(sign | 0x7E);
-    /* Steps are 2^-9 up to 2^-6 and then 8 per power of two. */
-    int exponent;
-    (void)frexpf(a, &exponent);
-    const int step = a < 0x1p-6f ? -9 : exponent - 4; /* frexpf says nothing of use about 0 */
-    const int units = (int)nearbyintf(ldexpf(a, -step)); /* 0..16, default rounding is to even */
-    const int code = step == -9 ? units : ((step + 9) << 3) + units;
-    return (uint8_t)(sign | (code > 0x7E ? 0x7E : code));
-}
-
 float mox_e8m0_to_f32(uint8_t b)
 {
     if (b == 255) return NAN;

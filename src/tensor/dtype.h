@@ -74,7 +74,6 @@ static inline uint16_t mox_f32_to_bf16(float v)
 float mox_f16_to_f32(uint16_t h);    /* exact */
 uint16_t mox_f32_to_f16(float v);    /* round to nearest even */
 float mox_e4m3_to_f32(uint8_t b);    /* OCP e4m3fn: no infinities, 0x7F and 0xFF are NaN */
-uint8_t mox_f32_to_e4m3(float v);    /* nearest even, saturating */
 float mox_e8m0_to_f32(uint8_t b);    /* 2^(b-127); 255 is NaN */
 
 /* Element i of an array of floating type t (F32 F16 BF16 F8_E4M3 F8_E8M0) at any

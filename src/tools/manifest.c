@@ -15,7 +15,7 @@
 
 const char mox_manifest_name[] = "moxie.pack.json";
 
-void mox_manifest_drop_last(mox_manifest *m)
+static void drop_last_file(mox_manifest *m)
 {
     mox_packed_file *f = &m->files[--m->n_files];
     for (size_t i = 0; i < f->n_pieces; i++) mox_free(f->pieces[i].name);
@@ -25,7 +25,7 @@ void mox_manifest_drop_last(mox_manifest *m)
 
 void mox_manifest_deinit(mox_manifest *m)
 {
-    while (m->n_files > 0) mox_manifest_drop_last(m);
+    while (m->n_files > 0) drop_last_file(m);
     mox_free(m->files);
     *m = (mox_manifest){0};
 }

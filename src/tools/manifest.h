@@ -49,6 +49,5 @@ mox_packed_file *mox_manifest_find(const mox_manifest *m, const char *file); /* 
 mox_status mox_manifest_add_file(mox_manifest *m, const char *name, mox_packed_file **out, mox_err *err);
 /* The piece that follows the last one. */
 mox_status mox_manifest_add_piece(mox_packed_file *f, const char *name, int64_t bytes, uint64_t sum, mox_err *err);
-void mox_manifest_drop_last(mox_manifest *m); /* the file that was added last */
 
 #endif

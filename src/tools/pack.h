@@ -45,7 +45,7 @@ typedef struct mox_pack_plan {
     int64_t n_dense;
     mox_pack_step *steps;
     int64_t n_steps, capacity;
-    int64_t bytes, bytes_linkable;  /* linkable: of steps that may need no room */
+    int64_t bytes;
     int64_t expert_bytes_max;       /* the largest expert with its padding */
     uint64_t source;                /* stands for this very checkpoint */
 } mox_pack_plan;

@@ -5,6 +5,7 @@
 #include "tools/pack.h"
 
 #include "base/alloc.h"
+#include "base/ending.h"
 #include "base/size.h"
 #include "tools/manifest.h"
 #include "tools/place.h"
@@ -170,7 +171,6 @@ static mox_status add_step(mox_pack_plan *p, const mox_pack_step *s, mox_err *er
     }
     p->steps[p->n_steps++] = *s;
     p->bytes += s->bytes;
-    if (s->kind == MOX_PACK_WHOLE) p->bytes_linkable += s->bytes;
     return MOX_OK;
 }
 
@@ -226,12 +226,6 @@ static mox_status plan_experts(mox_pack_plan *p, mox_err *err)
     return MOX_OK;
 }
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
 /* Whether a file of the folder goes along: hidden ones, weights, their index and names that
  * no model has do not. */
 static bool goes_along(const char *name)
@@ -239,8 +233,8 @@ static bool goes_along(const char *name)
     if (name[0] == '.' || strlen(name) >= MOX_PACK_FILE_NAME) return false;
     for (const char *c = name; *c; c++)
         if (*c <= ' ' || *c > '~') return false;
-    return !ends_with(name, ".safetensors") && !ends_with(name, ".safetensors.index.json") && !ends_with(name, ".part") &&
-           strcmp(name, mox_manifest_name) != 0;
+    return !mox_ends_with(name, ".safetensors") && !mox_ends_with(name, ".safetensors.index.json") &&
+           !mox_ends_with(name, ".part") && strcmp(name, mox_manifest_name) != 0;
 }
 
 static mox_status plan_others(mox_pack_plan *p, const mox_folder *files, bool config, mox_err *err)

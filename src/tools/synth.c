@@ -2,6 +2,7 @@
 #include "tools/synth.h"
 
 #include "base/alloc.h"
+#include "base/cancel.h"
 #include "base/file.h"
 #include "base/size.h"
 #include "model/model.h"
@@ -39,7 +40,7 @@ static mox_status made(making *m, int64_t bytes)
 {
     m->done += bytes;
     if (m->opts->progress) m->opts->progress(m->opts->progress_user, m->done, m->plan->bytes);
-    if (m->opts->cancel && m->opts->cancel->raised) return mox_fail(m->err, MOX_E_CANCELLED, "cancelled");
+    if (mox_cancelled(m->opts->cancel)) return mox_fail(m->err, MOX_E_CANCELLED, "cancelled");
     return MOX_OK;
 }
 

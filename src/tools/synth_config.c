@@ -23,9 +23,9 @@ static void common(mox_text *t, const mox_synth_spec *s)
                  "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"max_position_embeddings\": %lld,\n"
                  "  \"num_experts_per_tok\": %lld,\n  \"moe_intermediate_size\": %lld,\n"
                  "  \"hidden_act\": \"silu\",\n  \"rms_norm_eps\": 1e-06,\n  \"attention_bias\": false,\n"
-                 "  \"tie_word_embeddings\": false,\n  \"norm_topk_prob\": true,\n  \"rope_theta\": %.1f,\n",
+                 "  \"tie_word_embeddings\": false,\n  \"norm_topk_prob\": true,\n  \"rope_theta\": %lld.0,\n",
                  (long long)s->vocab, (long long)s->dim, (long long)s->layers, (long long)s->heads, (long long)s->kv_heads,
-                 (long long)s->n_ctx, (long long)s->active, (long long)s->expert_width, s->theta);
+                 (long long)s->n_ctx, (long long)s->active, (long long)s->expert_width, (long long)s->theta);
 }
 
 static void qwen(mox_text *t, const mox_synth_spec *s)

@@ -5,22 +5,18 @@
  * compilers make into vector code. */
 #include "tools/verify.h"
 
+#include "base/ending.h"
 #include "base/size.h"
 
 #include <string.h>
 
 enum { BLOCK = 4096 }; /* elements */
 
-static bool has_suffix(const char *name, const char *suffix)
-{
-    const size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 void mox_number_scan_begin(mox_number_scan *s, const mox_tensor_info *t)
 {
-    const bool fp8_scale = has_suffix(t->name, ".weight_scale_inv");
-    *s = (mox_number_scan){.dtype = MOX_DT_NONE, .is_scale = fp8_scale || has_suffix(t->name, ".scales"), .n_members = 1};
+    const bool fp8_scale = mox_ends_with(t->name, ".weight_scale_inv");
+    const bool is_scale = fp8_scale || mox_ends_with(t->name, ".scales");
+    *s = (mox_number_scan){.dtype = MOX_DT_NONE, .is_scale = is_scale, .n_members = 1};
     switch (t->dtype) {
     case MOX_DT_F16:
     case MOX_DT_BF16:

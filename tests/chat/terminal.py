@@ -74,6 +74,14 @@ class Terminal:
                 raise AssertionError(f"no {expected!r} on the {what}:\n{screen}")
             time.sleep(0.03)
 
+    def until(self, condition, what):
+        """Until something holds that is not on the screen."""
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {what}:\n{self.screen()}")
+            time.sleep(0.03)
+
     def wait_prompt(self):
         """Until the last line is an empty prompt."""
         return self.wait(r"^> ?\Z")

@@ -53,7 +53,7 @@ class Case(unittest.TestCase):
         if os.path.exists(path):
             os.remove(path)
         t.send("/save " + path)
-        t.wait(r"messages saved")
+        t.until(lambda: os.path.exists(path), path)  # renamed into place; the screen may still tell of an older save
         t.wait_prompt()
         with open(path, encoding="utf-8") as f:
             return json.load(f)
@@ -342,7 +342,9 @@ class Replies(Case):
         t.send("What is this?")
         t.wait(r"^prompt \d+/\d+ tok")
         t.keys("C-c")
-        t.wait(r"^prompt \d+ of \d+ tok \S+s( \S+ t/s)? \| stopped\nyour message is dropped; Up brings it back\n")
+        stopped = (r"^prompt \d+ of (\d+) tok \S+s( \S+ t/s)? \| stopped\n"
+                   r"your message is dropped; Up brings it back, and what was read still goes in front of it\n")
+        n = re.search(stopped, t.wait(stopped), re.M).group(1)
         t.wait_prompt()
         self.assertNotIn("/", t.screen(history=False).splitlines()[-3])  # nothing is left of the progress
         t.send("/tokens")
@@ -350,10 +352,27 @@ class Replies(Case):
         t.wait_prompt()
         t.keys("Up", "Up")
         t.wait(r"^> What is this\?\Z")
-        t.keys("C-u")
+        t.send("")
+        t.wait(rf"{stopped}[\s\S]*^prompt \d+/{n} tok")  # the file is there again
+        t.keys("C-c")
+        t.wait(rf"{stopped}[\s\S]*{stopped}")
         t.wait_prompt()
+        t.send("/clear")
         t.send(FRANCE)
         t.wait(PARIS)
+
+    def test_ctrl_c_keeps_the_old_reply(self):
+        long = "The quick brown fox jumps over the lazy dog.\n" * 150
+        messages = [{"role": "user", "content": long}, {"role": "assistant", "content": "A fox."}]
+        t = self.chat("--isa", "ref", "-t", "1", "-c", "4096", columns=120)
+        t.send("/load " + self.path("old.json", json.dumps(messages).encode()))
+        t.wait("old.json: 2 messages")
+        t.send("/regen")
+        t.wait(r"^prompt \d+/\d+ tok")
+        t.keys("C-c")
+        t.wait(r"\| stopped\nthe reply stays as it was\n")
+        t.wait_prompt()
+        self.assertEqual(self.saved(t), messages)
 
     def test_second_signal_ends_at_once(self):
         t = self.chat(*ENDLESS, greedy=False)

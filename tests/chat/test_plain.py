@@ -22,6 +22,8 @@ PROGRAM = os.path.abspath(sys.argv[1])
 DEMO = os.path.abspath(sys.argv[2])
 WAIT_S = 120
 FRANCE, PARIS = "What is the capital of France?", "The capital of France is Paris."
+# Hot enough that the model does not stop by itself for hundreds of tokens.
+ENDLESS = ["--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1", "--isa", "ref", "-t", "1"]
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("MOXIE_") and k not in ("NO_COLOR", "CLICOLOR_FORCE")}
 
 
@@ -115,8 +117,8 @@ class Pipes(unittest.TestCase):
         self.assertEqual((quiet.returncode, quiet.stdout.decode()), (0, PARIS + "\n"))
 
     def test_reader_leaves(self):
-        with subprocess.Popen([PROGRAM, "chat", "-q", "-m", DEMO, "--temp", "50", "--top-k", "0", "--top-p", "1"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV) as child:
+        with subprocess.Popen([PROGRAM, "chat", "-q", "-m", DEMO, *ENDLESS], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV) as child:
             child.stdin.write(b"Tell me a story.\n")
             child.stdin.flush()
             child.stdout.read(1)
@@ -126,9 +128,8 @@ class Pipes(unittest.TestCase):
     def test_signals(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             for line in (b"", b"Tell me a story.\n"):
-                with subprocess.Popen([PROGRAM, "chat", "-m", DEMO, "--temp", "50", "--top-k", "0", "--top-p", "1",
-                                       "--isa", "ref", "-t", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, env=ENV) as child:
+                with subprocess.Popen([PROGRAM, "chat", "-m", DEMO, *ENDLESS], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV) as child:
                     # The message is waited for in either case: signals are ours from then on.
                     child.stdin.write(line or b"/stats\n")
                     child.stdin.flush()

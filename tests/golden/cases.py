@@ -518,13 +518,36 @@ def check_spread(world, model, device):
     return f"the same bytes on {' and '.join(map(str, counts))} devices"
 
 
+def some_vram(world, model, *flags, times=1.0):
+    """So many times the smallest --vram, with which experts come and go; and tokens of a batch then."""
+    vram = f"{int(world.engine.plan(model, *flags, '--vram', '1T')['device']['least_budget'] * times / 1024) + 1}K"
+    plan = world.engine.plan(model, *flags, "--vram", vram)
+    if plan["device"]["n_slots"] == 0:
+        raise Mismatch(f"with --vram {vram} all experts are on the device")
+    return vram, plan["n_batch"]
+
+
+def check_come(world, model, device):
+    """Experts that come and go on several devices give the bytes of one device that has all, with batches of as many tokens.  Memory of a GPU
+    is given in pieces so large that each of several has room for all experts of its layers: there it is one."""
+    ids = prompts_of(model, SHORT)[0].ids
+    counts = (2, 3) if device == "emu" else (1,)
+    for n in counts:
+        flags = ("--device", f"{device}:{','.join('0' * n)}", "--ram", "1G", "-c", 128)
+        vram, n_batch = some_vram(world, model, *flags, times=1.3 if device == "emu" else 1.0)
+        for some, mode in ((ids, ("--chunk", n_batch)), (ids[:6], ("--step",))):
+            one = world.engine.logits(model, some, "--device", device, "-c", 128, *mode)
+            if world.engine.logits(model, some, *flags, "--vram", vram, *mode).tobytes() != one.tobytes():
+                raise Mismatch(f"{n} devices with --vram {vram} give other bytes than one with all experts: {' '.join(map(str, mode))}")
+    return f"the same bytes on {' and '.join(map(str, counts))} devices"
+
+
 def check_cold(world, model, prompts, device):
     """Experts that have no room are computed by the processor, token by token, as exactly as by the device."""
     flags = ("--device", device, "--ram", "1G", "-c", 128)
-    vram = f"{(world.engine.plan(model, *flags, '--vram', '1T')['device']['least_budget'] >> 10) + 1}K"
-    flags += ("--vram", vram, "--cpu-experts")
+    flags += ("--vram", some_vram(world, model, *flags)[0], "--cpu-experts")
     if not world.engine.plan(model, *flags)["device"]["cpu_experts"]:
-        raise Mismatch(f"with --vram {vram} all experts are on the device")
+        raise Mismatch("--cpu-experts is not in the plan")
     return check_default(world, model, prompts, (*flags, "--step"), KL_GPU)
 
 
@@ -551,6 +574,7 @@ def device_cases(world, device):
         yield Case(f"{device}/{model.name}/default",
                    lambda m=model, p=prompts: check_default(world, m, p, flags, KL_GPU))
         if model.name in LARGER and device != "metal":  # whose memory is the host's
+            yield Case(f"{device}/{model.name}/come", lambda m=model: check_come(world, m, device))
             yield Case(f"{device}/{model.name}/cold",
                        lambda m=model, p=prompts[:1]: check_cold(world, m, p, device))
     for kind, change in variants.MISTAKES:

@@ -23,7 +23,7 @@ Errors are max |difference| / max |golden|, per prompt. Kinds of cases:
     inspect   `moxie inspect` against counts taken from the tensors
     odd       (--odd only) golden, from copies whose every tensor lies at an odd offset
     DEVICE    (--device only) golden, default and planted on that device, with what an emulated one can compute; and
-              the layers spread over several of them, which changes no byte; and experts that the processor computes
+              the layers spread over several of them, which changes no byte, also where experts come and go there; and experts that the processor computes
 """
 import os
 

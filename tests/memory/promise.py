@@ -29,6 +29,7 @@ SHAPES = {  # name, bytes on disk, --ram, limit of the group: the same parts of 
     True: ("qwen3-30b-a3b", 17 * GB, "6G", int(6.5 * GB)),
 }
 CACHED_MOST = 256 * MB
+LONGEST_S = 600  # for what ends as soon as it is seen
 PROMPT, TOKENS = 2048, 64
 
 
@@ -128,7 +129,7 @@ import sys, time
 held = []
 for _ in range(int(sys.argv[1])):
     held.append(bytearray(b"x") * (16 << 20))
-    time.sleep(0.1)
+    time.sleep(float(sys.argv[2]))
 print("all", flush=True)
 sys.stdin.read()
 """
@@ -141,6 +142,7 @@ class Promise:
         self.limit = limit
         self.files = sorted(map(str, Path(model).glob("*.safetensors")))
         self.failed = self.passed = 0
+        self.token_s = 0.0  # seconds per token, once they are known
 
     def check(self, good, sentence):
         self.passed += bool(good)
@@ -166,6 +168,7 @@ class Promise:
         for row in json.loads(out)["rows"]:
             print(f"     {row['test']}: {row['tokens_per_s']:.2f} tokens/s, {row['expert_hit_percent']:.0f} % hits, "
                   f"{row['disk_bytes_per_token'] / 1e6:.0f} MB read per token")
+            self.token_s = max(self.token_s, 1 / row["tokens_per_s"])
         self.check(watch.most <= self.budget, f"memory never above the budget: {watch.most / MB:.0f} of {self.budget / MB:.0f} MiB "
                    f"in {watch.looks} samples")
         self.check(watch.most > 0.9 * self.budget, "and most of it is used")
@@ -177,23 +180,24 @@ class Promise:
                     f.write(",".join([str(row[0]), *(f"{n / MB:.0f}" for n in row[1:])]) + "\n")
 
     def pressure_is_felt(self, group):
-        """Another process of the group takes more than the limit leaves."""
+        """Another process of the group takes more than the limit leaves, no faster than tokens come: slots are
+        given up between them."""
         child = self.start(group, "-p", 0, "-n", 64, "-r", 1000)
         watch = Watch(child, self.files)
-        watch.until(lambda: watch.now > 0.9 * self.budget, 60)
+        watch.until(lambda: watch.now > 0.9 * self.budget, LONGEST_S)
         full = watch.now
         wanted = self.limit - full + self.budget // 4
-        hog = subprocess.Popen([sys.executable, "-c", HOG, str(wanted // (16 * MB))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               preexec_fn=group.add)
+        hog = subprocess.Popen([sys.executable, "-c", HOG, str(wanted // (16 * MB)), str(max(0.1, 2 * self.token_s))],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=group.add)
         os.set_blocking(hog.stdout.fileno(), False)
-        watch.until(lambda: hog.poll() is not None or hog.stdout.read(1), 60)
+        watch.until(lambda: hog.poll() is not None or hog.stdout.read(1), LONGEST_S)
         less = watch.now
         self.check(child.poll() is None and hog.poll() is None, f"a neighbour that takes {wanted / MB:.0f} MiB: nobody is killed")
         self.check(less < full - self.budget // 8, f"slots are given up: {full / MB:.0f} MiB before, {less / MB:.0f} MiB now")
         if hog.poll() is None:
             hog.stdin.close()
         hog.wait()
-        watch.until(lambda: watch.now > 0.95 * full, 60)
+        watch.until(lambda: watch.now > 0.95 * full, LONGEST_S)
         self.check(watch.now > 0.95 * full, f"and taken again: {watch.now / MB:.0f} MiB")
         child.terminate()
         child.communicate()

@@ -44,6 +44,9 @@ class Usage(Case):
         text = self.good(moxie("--version"))
         self.assertEqual(text, self.good(moxie("version")))
         self.assertEqual(text, self.good(moxie("run", "--version")))
+        devices = re.search(rb"^devices +(.*)$", text, re.M).group(1)
+        self.assertEqual(re.sub(rb" \(not on this machine\)", b"", devices), b"cpu emu cuda metal")
+        self.assertTrue(devices.startswith(b"cpu emu "))
         self.assertRegex(text, rb"\Amoxie \d+\.\d+\.\d+\n")
         for word in (b"compiler", b"build", b"kernels", b"ref", b"jansson", b"pcre2", b"utf8proc"):
             self.assertIn(word, text)
@@ -625,6 +628,10 @@ class Bench(Case):
                self.good(moxie("bench", "-m", DEMO, "-q", "-t", "1", "-o", "csv", *self.QUICK)).decode().splitlines()]
         self.assertEqual({len(line) for line in csv}, {len(csv[0])})
         self.assertIn("tokens_per_s", csv[0])
+        for form in ("table", "json", "csv"):  # what cannot begin prints nothing, not even an end
+            r = moxie("bench", "-m", DEMO, "-o", form, "--ram", "20M", *self.QUICK)
+            self.says(r, 4, "--ram 20M is too small")
+            self.assertEqual(r.stdout, b"")
 
     def test_weights(self):
         size = os.path.getsize(os.path.join(DEMO, "model.safetensors"))

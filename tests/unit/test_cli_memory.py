@@ -28,7 +28,7 @@ def peak_bytes(*args):
 
 
 class Memory(Case):
-    TEXT = "Once there was a girl who liked to read. " * 120  # more than a context of 1024
+    TEXT = "Once there was a girl who liked to read. " * 60  # more than a context of 512
     PROGRAM_BYTES = 10 << 20  # of the plan: for all that cannot be counted
     SANITIZED = b"sanitizers none" not in moxie("version").stdout  # which take memory of their own
 
@@ -94,7 +94,7 @@ class Memory(Case):
             self.assertEqual(f.read(), g.read())
         for device in ("cpu", "metal"):
             self.says(moxie("plan", "-m", model, "--device", device, "--vram", "1G"), 2, "--vram", "--device cuda")
-        self.says(moxie("plan", "-m", model, "--device", "emu:0,1", "--vram", "1G"), 2, "--vram", "one GPU", "emu:0,1")
+        self.says(moxie("plan", "-m", model, "--device", "emu:0,1,2,3,4,5,6", "--vram", "1G"), 2, "7 devices for a model of")
         self.says(moxie("plan", "-m", model, "--device", "abacus", "--vram", "1G"), 2, "'abacus'")
         cold = [*args, "--vram", least, "--cpu-experts"]
         self.assertEqual((d["cpu_experts"], self.plan(*cold)["device"]["cpu_experts"]), (False, True))
@@ -109,6 +109,41 @@ class Memory(Case):
         self.assertEqual((o["experts"], o["n_slots"]), ("stream", o["n_experts"]))
         self.assertLess(o["device"]["n_slots"], o["n_experts"])
         self.assertGreater(o["device"]["total"] + o["device"]["slot_bytes"] * 2, o["device"]["budget"])
+
+    def test_memory_of_two_gpus(self):
+        model = self.models()[1]
+        args = ["-m", model, "--device", "emu:0,1", "-c", "64", "--ram", "1G"]
+        r = moxie("plan", *args, "--vram", "1M")
+        self.says(r, 4, "--vram 1M")
+        least = re.search(rb"at least --vram (\S+)", r.stderr).group(1).decode()
+        self.says(moxie("plan", *args, "--vram", "%dM" % (int(least[:-1]) - 1)), 4, "at least --vram " + least)
+        o = self.plan(*args, "--vram", least)
+        d = o["device"]
+        self.assertEqual((o["fits"], len(d["each"]), sum(e["n_slots"] for e in d["each"])), (True, 2, d["n_slots"]))
+        self.assertLessEqual(max(e["total"] for e in d["each"]), int(least[:-1]) << 20)
+        self.assertEqual(max(e["total"] for e in d["each"]), d["total"])
+        self.assertEqual([e["first_layer"] for e in d["each"]], [0, d["each"][0]["n_layers"]])
+        self.assertEqual(sum(e["n_experts"] for e in d["each"]), o["n_experts"])
+        for e in d["each"]:
+            self.assertEqual(e["total"] >> 12, (e["weights_bytes"] + e["experts_bytes"] + e["cache_bytes"] + e["activation_bytes"] +
+                                                e["other_bytes"] + 4095) >> 12)
+        page = self.good(moxie("plan", *args, "--vram", least)).decode()
+        for i, e in enumerate(d["each"]):
+            self.assertIn("number %d of 2, layers %d to %d: experts come and go\n" % (i + 1, e["first_layer"], e["first_layer"] + e["n_layers"] - 1), page)
+            self.assertIn("%d of %d experts" % (e["n_slots"], e["n_experts"]), page)
+        self.assertEqual(page.count("of each device"), 2)
+        self.assertIn("the cpu computes missing ones", self.good(moxie("plan", *args, "--vram", least, "--cpu-experts")).decode())
+        ids, all_, some = self.path("ids", b"1 2"), self.path("all"), self.path("some")
+        self.good(moxie("logits", "-m", model, "--device", "emu", "-c", "64", "--tokens", ids, "--out", all_))
+        r = moxie("logits", *args, "--vram", least, "--tokens", ids, "--out", some)
+        self.good(r)
+        self.assertIn(b"come and go on the GPUs: memory there for %d of %d" % (d["n_slots"], o["n_experts"]), r.stderr)
+        with open(all_, "rb") as f, open(some, "rb") as g:
+            self.assertEqual(f.read(), g.read())
+        o = json.loads(self.good(moxie("plan", "--synthetic", "qwen3-30b-a3b", "--device", "cuda:0,1", "--vram", "6G", "--ram", "20G", "--json")))
+        self.assertEqual([e["n_layers"] for e in o["device"]["each"]], [24, 24])
+        for e in o["device"]["each"]:
+            self.assertGreater(e["total"] + o["device"]["slot_bytes"] * 2, o["device"]["budget"])
 
     def test_a_context_is_never_shortened(self):
         small, large = (self.plan("-m", DEMO, "-c", c, "--ram", "300M") for c in ("256", "4096"))
@@ -169,7 +204,7 @@ class Memory(Case):
             for args in ([], ["--experts", "stream"], ["--exact", "-t", "5"], ["--ram", "tight"], ["--experts", "stream", "--ram", "tight"]):
                 if model.endswith("demo-qwen3") and "stream" in args or model != DEMO and "--exact" in args:
                     continue
-                args = ["-m", model, "-c", "1024", *args]
+                args = ["-m", model, "-c", "512", *args]
                 if "tight" in args:
                     free = [a for a in args if a not in ("--ram", "tight")]
                     args[args.index("tight")] = "%dM" % ((self.plan(*free)["least_budget"] >> 20) + 2)

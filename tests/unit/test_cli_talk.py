@@ -154,6 +154,25 @@ class Replies(Folder):
         ids = {json.loads(self.good(self.reply(*ask, "--json")))["tool_calls"][0]["id"] for _ in range(3)}
         self.assertEqual(len(ids), 3)
 
+    def test_tools_with_a_form(self):
+        schema = self.file("schema", '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}')
+        tools = self.file("tools", WEATHER)
+        form = ["--json-schema", schema, "--tools", tools, "--temp", "0", "--json"]
+        o = json.loads(self.good(self.reply("-p", "What is the weather in Paris?", *form)))
+        self.assertEqual((o["text"], o["stop_reason"]), ("", "tool_calls"))
+        self.assertEqual(o["tool_calls"][0]["function"]["name"], "get_weather")
+        hot = ["--json-schema", schema, "--tools", tools, "--temp", "50", "--top-k", "0", "--top-p", "1", "--json"]
+        replies = [json.loads(self.good(self.reply("-p", "Name a number.", "--seed", str(i), *hot))) for i in range(8)]
+        texts = [o["text"] for o in replies if o["stop_reason"] == "stop"]
+        self.assertGreater(len(texts), 0)
+        for text in texts:
+            self.assertIsInstance(json.loads(text)["a"], int)
+        grammar = self.file("g", 'root ::= "x"')
+        self.says(self.reply("-p", "x", "--tools", tools, "--grammar", grammar), 2, "--grammar leaves no room")
+        for empty in ("[]", " [ ]\n"):
+            self.assertEqual(self.good(self.reply("-p", "x", "--tools", self.file("none", empty), "--grammar", grammar)), b"x\n")
+            self.good(self.reply("-p", "x", "--tools", self.file("none", empty), "--json-schema", schema))
+
     def test_system(self):
         tokens = lambda *args: json.loads(self.good(self.reply("-n", "1", "--json", *args)))["prompt_tokens"]
         messages = self.file("m", [{"role": "system", "content": "Be brief."}, *ASK])

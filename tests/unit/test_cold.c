@@ -46,21 +46,10 @@ static mox_status try_steps(mox_context *c, mox_seq *s, float *out, const mox_st
     return MOX_OK;
 }
 
-static float *answers_of(mox_context *c)
-{
-    mox_seq *s;
-    mox_err err;
-    float *out = new_answers(c->model, N_STEPS);
-    ok(mox_seq_create(&s, c, &err), &err);
-    ok(try_steps(c, s, out, NULL, &err), &err);
-    mox_seq_destroy(&s);
-    return out;
-}
-
 static float *answers_with(const mox_model *m, const mox_context_opts *o)
 {
     mox_context *c = new_context(m, o);
-    float *out = answers_of(c);
+    float *out = answers_of(c, try_steps, N_STEPS);
     mox_context_destroy(&c);
     return out;
 }
@@ -178,14 +167,19 @@ static void check_agreement(const mox_model *m, const mox_context_opts *o, const
                                                                                                          without_the_last_token};
     for (int i = 0; i < (with_plants ? 3 : 1); i++) {
         mox_context *c = new_context(m, o);
-        real_compute = c->tier.source.compute;
-        c->tier.source.compute = computes[i];
-        float *got = answers_of(c);
+        for (int k = 0; k < c->n_sections; k++) {
+            mox_expert_tier *t = &c->sections[k].tier;
+            assert_non_null(t->model);
+            real_compute = t->source.compute;
+            t->source.compute = computes[i];
+        }
+        float *got = answers_of(c, try_steps, N_STEPS);
         const double d = o->exact ? difference(m, got, want) : divergence(m, got, want);
         print_message("%s: %s %.1e%s\n", m->config.path, o->exact ? "exact, difference" : "KL", d, i > 0 ? ", planted" : "");
         if (i > 0) assert_false(d <= limit);
         else assert_true(d >= 0.0 && d <= limit);
         check_counts(c);
+        for (int k = 0; k < c->n_sections; k++) assert_true(c->sections[k].tier.n_cold > 0);
         mox_context_destroy(&c);
         free(got);
     }
@@ -208,6 +202,21 @@ static void agrees_with_all_on_the_device(void **state)
         mox_model_close(&mapped);
     }
     assert_true(n_pads > 0);
+}
+
+/* Two devices have the help of one processor. */
+static void agrees_on_two_devices(void **state)
+{
+    (void)state;
+    mox_model *m = open_model(dirs[0], true), *mapped = open_model(dirs[0], false);
+    mox_context_opts o = cold_opts(m, 1, sizes_of(m).n_experts);
+    float *want = resident_answers(mapped, false);
+    o.device = "emu:0,1";
+    o.device_bytes = least_budget(m, o.device);
+    check_agreement(m, &o, want, true);
+    free(want);
+    mox_model_close(&m);
+    mox_model_close(&mapped);
 }
 
 /* Not on threads; and where copies cannot run beside the processor, not on where the host has its experts. */
@@ -464,6 +473,7 @@ int main(int argc, char **argv)
     n_dirs = argc - 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_all_on_the_device),
+        cmocka_unit_test(agrees_on_two_devices),
         cmocka_unit_test(bytes_depend_on_what_was_asked_for_alone),
         cmocka_unit_test(the_device_learns),
         cmocka_unit_test(longer_batches_are_copied_for),

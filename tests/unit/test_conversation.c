@@ -63,7 +63,7 @@ static int64_t reply(mox_cli_conversation *c, mox_cli_session *s, const mox_cli_
     const mox_cli_sink sink = {.quiet = true};
     mox_work before, after;
     mox_context_get_work(s->context, &before);
-    assert_int_equal(mox_cli_conversation_reply(c, s, settings, &sink, turn, stats), EXIT_OK);
+    assert_int_equal(mox_cli_conversation_reply(c, c->n, s, settings, &sink, turn, stats), EXIT_OK);
     mox_context_get_work(s->context, &after);
     int64_t n;
     (void)mox_turn_tokens(*turn, &n);

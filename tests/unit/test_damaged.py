@@ -303,6 +303,19 @@ class Families(Case):
         write_file(self.weights, pack(header, data))
         self.refused(name, "shape")
 
+    def in_fp8(self, module, rows, cols):
+        """A module as one matrix with a grid of scales, in place of what it is or beside it."""
+        header, data = self.header()
+        if module + ".weight" in header:
+            header["other.weight"] = header.pop(module + ".weight")
+        grid = [(rows + 127) // 128, (cols + 127) // 128]
+        for name, dtype, shape, width in ((".weight", "F8_E4M3", [rows, cols], 1),
+                                          (".weight_scale_inv", "F32", grid, 4)):
+            size = width * shape[0] * shape[1]
+            header[module + name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + size]}
+            data += bytes(size)
+        write_file(self.weights, pack(header, data))
+
     EXPERTS = (("num_experts_per_tok", 0), ("num_experts_per_tok", 17), ("num_experts_per_tok", "4"),
                ("num_experts_per_tok", None), ("moe_intermediate_size", 0), ("moe_intermediate_size", None))
 
@@ -318,6 +331,23 @@ class Families(Case):
         self.wrong_shape("mlp.switch_mlp.up_proj.weight")
         self.use("tests/data/models/demo-qwen3-moe")
         self.lose("switch_mlp.down_proj.")
+
+    def test_memory_for_experts_that_are_not_there(self):
+        self.use("tests/data/models/demo-qwen3-moe")
+        self.change_config(num_experts=1 << 16, num_hidden_layers=4096, quantization=None, quantization_config=None)
+        header = {"model.embed_tokens.weight": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
+        write_file(self.weights, pack(header, b"x"))
+        self.refused("config.json", "at least 11 tensors are missing", "model.layers.0.")
+
+    def test_stacks_in_fp8(self):
+        self.use("tests/data/models/demo-qwen3-moe")
+        stack = "model.layers.0.mlp.switch_mlp.gate_proj"
+        self.in_fp8(stack, 128, 256)
+        self.refused("model.safetensors", stack + ".weight", "stack in FP8", "one by one")
+        self.use("tests/data/models/demo-deepseek-v3")
+        self.in_fp8("model.layers.1.self_attn.embed_q", 128, 64)
+        self.in_fp8("model.layers.1.self_attn.unembed_out", 64, 128)
+        self.refused("model.safetensors", "model.layers.1.self_attn.embed_q.weight", "stack in FP8")
 
     def test_latent_attention_and_groups(self):
         self.use("tests/data/models/demo-deepseek-v3")

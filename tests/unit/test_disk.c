@@ -84,7 +84,9 @@ static void parallel_disk_wants_threads(void **state)
 static void says_whose_speed_it_is(void **state)
 {
     (void)state;
-    mox_file f = make_file("disk-probe.bin"), shm = make_file("/dev/shm/moxie-disk-probe.bin"), direct, memory;
+    char shared[64]; /* by all tests that run at the time */
+    (void)snprintf(shared, sizeof shared, "/dev/shm/moxie-disk-probe-%ld.bin", (long)getpid());
+    mox_file f = make_file("disk-probe.bin"), shm = make_file(shared), direct, memory;
     mox_disk_speed s;
     mox_err err;
     const bool refused = mox_file_open_direct(&direct, &f, &err) != MOX_OK;

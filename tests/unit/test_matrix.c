@@ -91,19 +91,8 @@ static void e4m3_all(void **state)
             continue;
         }
         assert_true((double)v == formula(code, 4, 3) && !signbit(v) == !sign);
-        assert_int_equal(mox_f32_to_e4m3(v), code);
-        if (magnitude == 0x7E) continue;
-        const float half = (float)((fabs((double)v) + fabs(formula(code + 1, 4, 3))) / 2);
-        assert_int_equal(mox_f32_to_e4m3(sign ? -half : half), code + (code & 1));
-        const float below = nextafterf(half, 0), above = nextafterf(half, INFINITY);
-        assert_int_equal(mox_f32_to_e4m3(sign ? -below : below), code);
-        assert_int_equal(mox_f32_to_e4m3(sign ? -above : above), code + 1);
     }
     assert_true(mox_e4m3_to_f32(0x7E) == 448.0f && mox_e4m3_to_f32(0x01) == 0x1p-9f && mox_e4m3_to_f32(0x38) == 1.0f);
-    assert_int_equal(mox_f32_to_e4m3(1e9f), 0x7E); /* saturates: the format has no infinity */
-    assert_int_equal(mox_f32_to_e4m3(-INFINITY), 0xFE);
-    assert_int_equal(mox_f32_to_e4m3(464.0f), 0x7E);
-    assert_int_equal(mox_f32_to_e4m3(NAN) & 0x7F, 0x7F);
 }
 
 static void e8m0_all(void **state)

@@ -350,6 +350,95 @@ static void test_what_is_kept_gives_way_to_running_sequences(void **state)
     }
 }
 
+/* A running sequence that shares its pages when the tree has others' for the same beginning: what only it has
+ * hangs below pages that it does not hold, and those must be able to give way. */
+static void test_pages_below_those_of_others_do_not_keep_them(void **state)
+{
+    (void)state;
+    enum { SAME = 320, FIRST = 330, SECOND = 448 };
+    const mox_model *m = models[DENSE];
+    const mox_context_opts opts = {.n_seqs = 2};
+    int32_t tokens[2][LONGEST], other[LONGEST];
+    float want[MAX_VOCAB];
+    mox_context *c = new_context(m, opts);
+    mox_prefix *p = new_prefix(c, (mox_prefix_opts){0});
+    mox_seq *a = new_seq(c), *b = new_seq(c);
+    for (int i = 0; i < 2; i++) make_tokens(m, (uint64_t)(60 + i), tokens[i], LONGEST);
+    memcpy(tokens[1], tokens[0], SAME * sizeof **tokens);
+    make_tokens(m, 62, other, LONGEST);
+    (void)step(a, tokens[0], FIRST);
+    (void)step(b, tokens[1], SECOND);
+    mox_prefix_keep(p, a);
+    mox_prefix_share(p, b);
+    audit(c, p);
+    (void)step(a, other, LONGEST);
+    audit(c, p);
+    fresh_logits(m, opts, tokens[1], SECOND, LONGEST, want);
+    assert_same(m, step(b, tokens[1] + SECOND, LONGEST - SECOND), want);
+    mox_prefix_keep(p, b);
+    audit(c, p);
+    mox_seq_reset(a);
+    assert_int_equal(adopt(p, b, tokens[1], LONGEST), LONGEST - 1);
+    mox_prefix_destroy(&p);
+    audit(c, NULL);
+    mox_context_destroy(&c);
+}
+
+/* Where no state is to spare, the end takes the place of one that would be missed least. */
+static void test_the_state_at_the_end_is_always_kept(void **state)
+{
+    (void)state;
+    const mox_model *m = models[HYBRID];
+    int32_t tokens[300];
+    mox_context *c = new_context(m, (mox_context_opts){0});
+    mox_prefix *p = new_prefix(c, (mox_prefix_opts){0});
+    mox_seq *s = new_seq(c);
+    make_tokens(m, 64, tokens, 300);
+    for (int64_t at = 0; at < 256; at += MOX_GRID) (void)step(s, tokens + at, MOX_GRID);
+    (void)step(s, tokens + 256, 24);
+    assert_int_equal(s->n_saved, c->shares[MOX_SHARE_STATES].n);
+    mox_prefix_keep(p, s);
+    expect_adopted(p, s, tokens, 300, 280, "what is known ends at token 280");
+    expect_adopted(p, s, tokens, 270, 256,
+                   "it is known up to token 270, but the recurrent state was last saved at 256");
+    audit(c, p);
+    mox_prefix_destroy(&p);
+    audit(c, NULL);
+    mox_context_destroy(&c);
+}
+
+/* Where no page is to spare, the last page that a sequence has adopted becomes its own. */
+static void test_a_prompt_that_ends_with_the_context_needs_no_spare_page(void **state)
+{
+    (void)state;
+    static const int which[] = {DENSE, HYBRID};
+    for (size_t k = 0; k < sizeof which / sizeof *which; k++) {
+        const mox_model *m = models[which[k]];
+        const mox_context_opts opts = {0};
+        int32_t tokens[LONGEST];
+        float want[MAX_VOCAB];
+        mox_context *c = new_context(m, opts);
+        mox_prefix *p = new_prefix(c, (mox_prefix_opts){0});
+        mox_seq *s = new_seq(c);
+        make_tokens(m, 63, tokens, LONGEST);
+        (void)step(s, tokens, LONGEST - 3);
+        mox_seq_checkpoint(s);
+        (void)step(s, tokens + LONGEST - 3, 1);
+        mox_prefix_keep(p, s);
+        fresh_logits(m, opts, tokens, LONGEST - 3, LONGEST - 2, want);
+        assert_int_equal(adopt(p, s, tokens, LONGEST - 2), LONGEST - 3);
+        assert_same(m, step(s, tokens + LONGEST - 3, 1), want);
+        audit(c, p);
+        assert_int_equal(c->shares[MOX_SHARE_PAGES].n_free, 0);
+        mox_prefix_keep(p, s);
+        expect_adopted(p, s, tokens, LONGEST, LONGEST - 2, "what is known ends at token 510");
+        audit(c, p);
+        mox_prefix_destroy(&p);
+        audit(c, NULL);
+        mox_context_destroy(&c);
+    }
+}
+
 static void test_plans_count_what_is_kept(void **state)
 {
     (void)state;
@@ -438,6 +527,7 @@ static void play(const mox_model *m, uint64_t seed, int n_turns)
         const int64_t length = mox_seq_length(a->seq);
         if (a->n == 0) {
             random_prompt(&rng, m, a);
+            if (mox_rng_u64(&rng) % 2 == 0) mox_prefix_share(p, players[mox_rng_u64(&rng) % 3].seq); /* it goes on */
             const int64_t at = adopt(p, a->seq, a->tokens, a->n);
             assert_true(at < a->n);
         } else if (mox_rng_u64(&rng) % 4 == 0) {
@@ -514,6 +604,9 @@ int main(void)
         cmocka_unit_test(test_a_state_that_was_asked_for_outlives_a_long_reply),
         cmocka_unit_test(test_the_least_recently_used_gives_way),
         cmocka_unit_test(test_what_is_kept_gives_way_to_running_sequences),
+        cmocka_unit_test(test_pages_below_those_of_others_do_not_keep_them),
+        cmocka_unit_test(test_the_state_at_the_end_is_always_kept),
+        cmocka_unit_test(test_a_prompt_that_ends_with_the_context_needs_no_spare_page),
         cmocka_unit_test(test_plans_count_what_is_kept),
         cmocka_unit_test(test_a_cancelled_step_returns_to_what_was_adopted),
         cmocka_unit_test(test_any_order_of_calls_gives_the_numbers_of_a_fresh_run),

@@ -3,14 +3,32 @@
  * A prompt of 4,000 tokens, a reply of 16, and a prompt with 32 more that goes on behind the reply,
  * or leaves the old one where a template rewrites the past (shortly before the reply): on a dense model, a
  * mixture of experts, a hybrid and one with latent attention; in the same process, and in one that
- * finds the states on disk.  The best of TRIES must take less than SHARE of the first turn's prefill. */
+ * finds the states on disk.  The best of TRIES must take less than SHARE of the first turn's prefill; both are the
+ * best of several conversations, and of more where something else keeps the machine busy: that is seldom idle for as
+ * long as a first turn takes, so each of its batches counts by itself. */
 #include "prefix_kit.h"
 
 #include "base/clock.h"
 
 #define SHARE 0.05
 
-enum { PROMPT = 4000, BEFORE = 3995, REPLY = 16, TOTAL = 4048, TRIES = 3 };
+enum { PROMPT = 4000, BEFORE = 3995, REPLY = 16, TOTAL = 4048, TRIES = 3, ROUNDS = 2, MOST_ROUNDS = 8, N_TURNS = 4 };
+enum { BATCH = 512, N_BATCHES = (BEFORE + BATCH - 1) / BATCH + 1 };
+
+static const char *const turns[N_TURNS] = {"behind the reply", "before the reply", "behind, after a restart",
+                                           "before, after a restart"};
+
+/* Seconds, the fewest so far. */
+typedef struct times {
+    double first[N_BATCHES], second[N_TURNS];
+} times;
+
+static double first_of(const times *t)
+{
+    double sum = 0.0;
+    for (int i = 0; i < N_BATCHES; i++) sum += t->first[i];
+    return sum;
+}
 
 static const mox_context_opts context_opts = {.n_ctx = 4096, .n_seqs = 2, .prefix_bytes = 64 << 20};
 
@@ -33,10 +51,11 @@ static double second_turn(mox_prefix *p, mox_seq *s, const int32_t *tokens, int6
     return seconds;
 }
 
-static void expect_soon(const char *how, double seconds, double first)
+static bool all_soon(const times *t)
 {
-    print_message("  %-24s %6.1f ms of %7.1f ms: %.2f %%\n", how, 1e3 * seconds, 1e3 * first, 100 * seconds / first);
-    if (!(seconds < SHARE * first)) fail_msg("%s: %g s is too much of %g s", how, seconds, first);
+    for (int i = 0; i < N_TURNS; i++)
+        if (!(t->second[i] < SHARE * first_of(t))) return false;
+    return true;
 }
 
 /* The same where nothing but the disk has it. */
@@ -48,7 +67,7 @@ static double after_restart(mox_context *c, mox_prefix_opts opts, mox_seq *s, co
     return seconds;
 }
 
-static void converse(const mox_model *m, const char *dir)
+static void converse(const mox_model *m, const char *dir, times *best)
 {
     int32_t tokens[TOTAL], other[TOTAL];
     const mox_prefix_opts opts = {.state_dir = dir, .model_key = "demo"};
@@ -59,36 +78,44 @@ static void converse(const mox_model *m, const char *dir)
     mox_context *c = new_context(m, context_opts);
     mox_prefix *p = new_prefix(c, opts);
     mox_seq *s = new_seq(c);
-    double first = prefill(s, tokens, BEFORE);
-    mox_seq_checkpoint(s);
-    first += prefill(s, tokens + BEFORE, PROMPT - BEFORE);
+    for (int i = 0; i < N_BATCHES; i++) {
+        const int64_t at = i * BATCH < BEFORE ? i * BATCH : BEFORE, limit = at < BEFORE ? BEFORE : PROMPT;
+        if (at == BEFORE) mox_seq_checkpoint(s);
+        best->first[i] = fmin(best->first[i], prefill(s, tokens + at, mox_min_i64(BATCH, limit - at)));
+    }
     for (int64_t at = PROMPT; at < PROMPT + REPLY; at++) (void)step(s, tokens + at, 1);
     mox_prefix_keep(p, s);
-    double best[4] = {1e9, 1e9, 1e9, 1e9};
     for (int k = 0; k < TRIES; k++) {
-        best[0] = fmin(best[0], second_turn(p, s, tokens, PROMPT + REPLY));
-        best[1] = fmin(best[1], second_turn(p, s, other, BEFORE));
+        best->second[0] = fmin(best->second[0], second_turn(p, s, tokens, PROMPT + REPLY));
+        best->second[1] = fmin(best->second[1], second_turn(p, s, other, BEFORE));
     }
     mox_prefix_destroy(&p);
     for (int k = 0; k < TRIES; k++) {
-        best[2] = fmin(best[2], after_restart(c, opts, s, tokens, PROMPT + REPLY));
-        best[3] = fmin(best[3], after_restart(c, opts, s, other, BEFORE));
+        best->second[2] = fmin(best->second[2], after_restart(c, opts, s, tokens, PROMPT + REPLY));
+        best->second[3] = fmin(best->second[3], after_restart(c, opts, s, other, BEFORE));
     }
     mox_context_destroy(&c);
-    expect_soon("behind the reply", best[0], first);
-    expect_soon("before the reply", best[1], first);
-    expect_soon("behind, after a restart", best[2], first);
-    expect_soon("before, after a restart", best[3], first);
 }
 
 static void test_the_second_turn_begins_soon(void **state)
 {
     (void)state;
     for (int i = 0; i < N_DEMO; i++) {
-        char dir[64];
-        (void)snprintf(dir, sizeof dir, "%s/turn-%d", scratch, i);
-        print_message("%s\n", demo_dirs[i] + strlen(SOURCE_ROOT) + 1);
-        converse(models[i], dir);
+        times best;
+        int k = 0;
+        for (int t = 0; t < N_BATCHES; t++) best.first[t] = 1e9;
+        for (int t = 0; t < N_TURNS; t++) best.second[t] = 1e9;
+        for (; k < ROUNDS || (k < MOST_ROUNDS && !all_soon(&best)); k++) {
+            char dir[64];
+            (void)snprintf(dir, sizeof dir, "%s/turn-%d-%d", scratch, i, k);
+            converse(models[i], dir, &best);
+        }
+        print_message("%s, %d rounds\n", demo_dirs[i] + strlen(SOURCE_ROOT) + 1, k);
+        const double first = first_of(&best);
+        for (int t = 0; t < N_TURNS; t++)
+            print_message("  %-24s %6.1f ms of %7.1f ms: %.2f %%\n", turns[t], 1e3 * best.second[t], 1e3 * first,
+                          100 * best.second[t] / first);
+        assert_true(all_soon(&best));
     }
 }
 

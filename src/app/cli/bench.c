@@ -251,6 +251,7 @@ static void close_run(bench *b)
 static int run_all(bench *b)
 {
     int code = EXIT_OK;
+    bool begun = false;
     mox_cli_progress_start(&b->progress, "bench", b->n_threads * (b->n_prefill + b->n_depths * b->n_streams) * b->n_samples,
                            b->o->v[OPT_QUIET].on);
     b->progress.unit = "samples";
@@ -258,7 +259,8 @@ static int run_all(bench *b)
     for (int i = 0; i < b->n_threads && code == EXIT_OK; i++) {
         mox_err err;
         code = open_run(b, (int)b->threads[i], i == 0);
-        if (code == EXIT_OK && i == 0) bench_print_begin(&b->setup);
+        if (code == EXIT_OK && !begun) bench_print_begin(&b->setup);
+        begun = begun || code == EXIT_OK;
         if (code == EXIT_OK && run_rows(b, (int)b->threads[i], &err) != MOX_OK && !mox_cli_stop_signal())
             code = mox_cli_fail_running(&err);
         if (mox_cli_stop_signal()) code = EXIT_SIGNAL + mox_cli_stop_signal();
@@ -266,7 +268,7 @@ static int run_all(bench *b)
         close_run(b);
     }
     mox_cli_progress_end(&b->progress);
-    if (b->setup.instruction) bench_print_end(&b->setup, b->s.model);
+    if (begun) bench_print_end(&b->setup, b->s.model);
     return code;
 }
 

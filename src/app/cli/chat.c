@@ -66,8 +66,8 @@ static void show_stats(const mox_cli_chat *c)
     if (line[0]) mox_cli_aside(c->color, line);
 }
 
-/* n_before: the messages without the one that is answered; where there is no reply, they
- * are what is left.  EXIT_OK also when the reply was stopped. */
+/* Replies to the last message of the user.  n_before: the messages that are left where there is
+ * no reply, which are all when it was answered before.  EXIT_OK also when the reply was stopped. */
 static int reply(mox_cli_chat *c, size_t n_before)
 {
     mox_cli_screen screen;
@@ -76,37 +76,40 @@ static int reply(mox_cli_chat *c, size_t n_before)
     mox_cli_screen_begin(&screen, c->color);
     mox_cli_settings_reseed(&c->settings);
     mox_cli_tty_hide_keys(true);
-    const int code = mox_cli_conversation_reply(&c->conversation, &c->session, &c->settings, &sink, &turn, &c->last);
+    const size_t n = mox_cli_conversation_asked(&c->conversation);
+    const int code = mox_cli_conversation_reply(&c->conversation, n, &c->session, &c->settings, &sink, &turn, &c->last);
     mox_cli_screen_end(&screen);
     mox_cli_tty_hide_keys(false);
     if (c->interactive && mox_cli_stop_signal() == SIGINT) mox_cli_stop_forget();
-    const bool dropped = !turn && n_before < c->conversation.n;
-    if (!turn) mox_cli_conversation_drop(&c->conversation, n_before);
+    const bool stopped = !turn, dropped = stopped && n_before < c->conversation.n;
+    if (stopped) mox_cli_conversation_drop(&c->conversation, n_before);
     mox_turn_destroy(&turn);
     if (code != EXIT_OK) return code;
     show_stats(c);
     c->n_replies++;
     mox_cli_stats_add(&c->sum, &c->last);
-    if (dropped && c->interactive) mox_cli_note("your message is dropped; Up brings it back");
+    if (dropped && c->interactive)
+        mox_cli_note("your message is dropped; Up brings it back%s",
+                     c->attached ? ", and what was read still goes in front of it" : "");
+    else if (stopped && c->interactive && n < c->conversation.n) mox_cli_note("the reply stays as it was");
     return EXIT_OK;
 }
 
 /* ---- one message ------------------------------------------------------------- */
 
-/* The files that were read, and the text behind them. */
+/* The files that were read, and the text behind them.  The files stay until there is a reply. */
 static int ask(mox_cli_chat *c, const char *text, size_t n)
 {
     if (!c->attached) return mox_cli_conversation_add(&c->conversation, "user", text, n);
-    char *all = mox_realloc_array(c->attached, c->n_attached + n + 1, 1);
+    char *all = mox_alloc_array(c->n_attached + n + 1, 1);
     if (!all) {
         mox_cli_say("out of memory for the message");
         return EXIT_FULL;
     }
+    memcpy(all, c->attached, c->n_attached);
     memcpy(all + c->n_attached, text, n);
     const int code = mox_cli_conversation_add(&c->conversation, "user", all, c->n_attached + n);
     mox_free(all);
-    c->attached = NULL;
-    c->n_attached = 0;
     return code;
 }
 
@@ -129,8 +132,10 @@ static int take(mox_cli_chat *c, const mox_cli_line_text *text, bool *leave)
         n--;
     }
     const size_t n_before = c->conversation.n;
-    const int code = ask(c, bytes, n);
-    return code == EXIT_OK ? reply(c, n_before) : code;
+    int code = ask(c, bytes, n);
+    if (code == EXIT_OK) code = reply(c, n_before);
+    if (c->conversation.n > n_before) mox_cli_slash_detach(c);
+    return code;
 }
 
 /* ---- the command ------------------------------------------------------------- */
@@ -196,7 +201,7 @@ int mox_cli_chat_command(const mox_cli_options *o)
     mox_cli_line_close(&line);
     mox_cli_tty_restore();
     mox_cli_conversation_free(&c.conversation);
-    mox_free(c.attached);
+    mox_cli_slash_detach(&c);
     mox_free(c.system);
     return mox_cli_session_end(&c.session, code);
 }

@@ -27,6 +27,13 @@ static void free_message(mox_cli_message *m)
     mox_free(m->plain);
 }
 
+size_t mox_cli_conversation_asked(const mox_cli_conversation *c)
+{
+    size_t n = c->n;
+    while (n > 0 && strcmp(c->messages[n - 1].role, "user") != 0) n--;
+    return n;
+}
+
 void mox_cli_conversation_drop(mox_cli_conversation *c, size_t n)
 {
     while (c->n > n) free_message(&c->messages[--c->n]);
@@ -258,22 +265,27 @@ static int keep_timeline(mox_cli_conversation *c, const mox_tokens *prompt, cons
     return EXIT_OK;
 }
 
-int mox_cli_conversation_reply(mox_cli_conversation *c, mox_cli_session *s, const mox_cli_settings *settings,
+int mox_cli_conversation_reply(mox_cli_conversation *c, size_t n, mox_cli_session *s, const mox_cli_settings *settings,
                                const mox_cli_sink *sink, mox_turn **turn, mox_cli_stats *stats)
 {
     mox_err err;
     mox_prompt text;
+    mox_cli_conversation answered = *c;
+    answered.n = n;
     mox_cli_prompt prompt = {.chat = s->chat, .tools = json_text(c->tools)};
     *turn = NULL;
     *stats = (mox_cli_stats){0};
-    int code = mox_cli_conversation_render(c, s, settings->think, true, &text);
+    int code = mox_cli_conversation_render(&answered, s, settings->think, true, &text);
     if (code == EXIT_OK && mox_prompt_encode(s->tokenizer, &text, c->timeline.ids, c->timeline.n, &prompt.tokens,
                                              &prompt.n_before, &err) != MOX_OK)
         code = mox_cli_fail_running(&err);
     prompt.thinking = text.thinking;
     if (code == EXIT_OK) code = mox_cli_reply(s, settings, &prompt, sink, turn, stats);
     if (code == EXIT_OK) code = keep_timeline(c, &prompt.tokens, *turn);
-    if (code == EXIT_OK && *turn) code = add_reply(c, *turn, &text);
+    if (code == EXIT_OK && *turn) {
+        mox_cli_conversation_drop(c, n);
+        code = add_reply(c, *turn, &text);
+    }
     mox_tokens_free(&prompt.tokens);
     mox_prompt_free(&text);
     return code;

@@ -40,6 +40,8 @@ int mox_cli_conversation_begin(mox_cli_conversation *c, const mox_cli_options *o
 int mox_cli_conversation_add(mox_cli_conversation *c, const char *role, const char *text, size_t n);
 /* The first message becomes this system prompt; an empty text takes it away. */
 int mox_cli_conversation_set_system(mox_cli_conversation *c, const char *text, size_t n);
+/* Messages up to the last one of the user, with it; 0 when there is none. */
+size_t mox_cli_conversation_asked(const mox_cli_conversation *c);
 /* Drops messages from the end until n are left. */
 void mox_cli_conversation_drop(mox_cli_conversation *c, size_t n);
 /* The messages become those of a JSON text: an array, or an object with one as "messages". */
@@ -51,9 +53,10 @@ int mox_cli_conversation_json(const mox_cli_conversation *c, char **out);
 int mox_cli_conversation_render(const mox_cli_conversation *c, const mox_cli_session *s, mox_think think, bool generation,
                                 mox_prompt *out);
 
-/* Renders, replies, and adds the reply as a message, also one that was stopped early.  The
- * caller destroys *turn, which is NULL when there is no reply. */
-int mox_cli_conversation_reply(mox_cli_conversation *c, mox_cli_session *s, const mox_cli_settings *settings,
+/* Renders the first n messages, replies, and puts the reply, also one that was stopped early, in the
+ * place of all that follow; without a reply these stay.  The caller destroys *turn, which is NULL
+ * when there is no reply. */
+int mox_cli_conversation_reply(mox_cli_conversation *c, size_t n, mox_cli_session *s, const mox_cli_settings *settings,
                                const mox_cli_sink *sink, mox_turn **turn, mox_cli_stats *stats);
 
 #endif

@@ -6,6 +6,8 @@
 #include "app/cli/message.h"
 #include "base/alloc.h"
 
+#include <string.h>
+
 int mox_cli_form_read(mox_cli_form *f, const mox_cli_options *o)
 {
     const bool schema = mox_cli_given(o, OPT_JSON_SCHEMA), grammar = mox_cli_given(o, OPT_GRAMMAR);
@@ -27,8 +29,41 @@ int mox_cli_form_read(mox_cli_form *f, const mox_cli_options *o)
             code = status == MOX_E_MEMORY ? EXIT_FULL : EXIT_USAGE;
         }
     }
-    mox_free(text.bytes);
+    if (schema) {
+        f->schema = text.bytes;
+        f->n_schema = text.n;
+    } else {
+        mox_free(text.bytes);
+    }
     return code;
+}
+
+/* Whether a list of tools has any; what is no list is refused elsewhere. */
+static bool has_tools(const char *json)
+{
+    static const char blanks[] = " \t\r\n";
+    json += strspn(json, blanks);
+    if (*json == '[') json++;
+    return json[strspn(json, blanks)] != ']';
+}
+
+int mox_cli_form_allow_calls(mox_cli_form *f, const mox_chat *chat, const char *tools)
+{
+    mox_chat_info info;
+    mox_err err;
+    if (!f->grammar || !has_tools(tools)) return EXIT_OK;
+    if (!f->schema) {
+        mox_cli_say("--grammar leaves no room for calls of --tools; give one of them");
+        return EXIT_USAGE;
+    }
+    mox_chat_get_info(chat, &info);
+    if (!info.call_format) return EXIT_OK;
+    const mox_calls_opts opts = {.format = info.call_format, .tools = {tools, strlen(tools)}, .parallel = true,
+                                 .or_schema = {f->schema, f->n_schema}};
+    mox_grammar_destroy(&f->grammar);
+    if (mox_grammar_create_calls(&f->grammar, &opts, &err) == MOX_OK) return EXIT_OK;
+    mox_cli_say("--tools with --json-schema: %s", err.msg);
+    return err.status == MOX_E_MEMORY ? EXIT_FULL : EXIT_USAGE;
 }
 
 int mox_cli_form_bind(mox_cli_form *f, const mox_tokenizer *t)
@@ -43,4 +78,5 @@ void mox_cli_form_close(mox_cli_form *f)
 {
     mox_grammar_destroy(&f->grammar);
     mox_token_trie_destroy(&f->trie);
+    mox_free(f->schema);
 }

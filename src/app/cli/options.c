@@ -185,7 +185,7 @@ const option_def mox_cli_table[N_OPTIONS] = {
     [OPT_STOP] = {"stop", 0, KIND_TEXTS, "TEXT", .commands = TALKS,
                   .help = "end the reply before this text; may be given several times"},
     [OPT_JSON_SCHEMA] = {"json-schema", 0, KIND_TEXT, "FILE", .commands = RUN, .means = MEANS_FILE,
-                         .help = "hold the reply to JSON that this schema describes"},
+                         .help = "hold the reply to JSON that this schema describes; with --tools, to that or to calls"},
     [OPT_GRAMMAR] = {"grammar", 0, KIND_TEXT, "FILE", .commands = RUN, .means = MEANS_FILE,
                      .help = "hold the reply to this grammar (GBNF)"},
     [OPT_TEMPLATE] = {"template", 0, KIND_TEXT, "FILE", .commands = REPLIES | TEMPLATE,
@@ -275,8 +275,8 @@ const option_def mox_cli_table[N_OPTIONS] = {
                  .help = "memory that the program may take, such as 12G, 1.5G or 512M, where G is 2^30 bytes (default: 80 % of "
                          "what is available)"},
     [OPT_VRAM] = {"vram", 0, KIND_BYTES, "SIZE", 0x1p20, 0x1p53, .commands = SETTINGS,
-                  .help = "memory that the program may take of a GPU, its driver included, such as 6G; experts that do not fit come and "
-                          "go (default: all of it, for all weights)"},
+                  .help = "memory that the program may take of each GPU that --device numbers (of one that is named twice, twice as much), or of one, its driver included, such as 6G; "
+                          "experts that do not fit come and go (default: all of it, for all weights)"},
     [OPT_CPU_EXPERTS] = {"cpu-experts", 0, KIND_SWITCH, .commands = SETTINGS,
                          .help = "with --vram: while tokens are generated, the processor computes most of the experts that are not on "
                                  "the GPU, while the others are copied there (gives slightly other numbers)"},
@@ -430,6 +430,7 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
 {
     const option_def *d = &mox_cli_table[id];
     option_value *v = &o->v[id];
+    if (source > v->source) v->n_texts = 0; /* what a flag says replaces what the environment says */
     v->source = source;
     v->text = text;
     switch (d->kind) {

@@ -157,8 +157,7 @@ static int encode_raw(const mox_cli_session *s, const mox_cli_options *o, mox_to
     if (code == EXIT_OK) code = mox_cli_session_begin(s, tokens);
     const int64_t begun = tokens->n;
     if (code == EXIT_OK) code = mox_cli_session_encode(s, o, text.bytes, text.n, tokens);
-    if (code == EXIT_OK && begun > 0 && tokens->n > begun && tokens->ids[begun] == tokens->ids[0]) /* the text brought its own */
-        memmove(tokens->ids, tokens->ids + 1, (size_t)--tokens->n * sizeof *tokens->ids);
+    if (code == EXIT_OK) mox_cli_drop_second_bos(tokens, begun, begun);
     if (code == EXIT_OK && text.n == 0) {
         mox_cli_say("the prompt is empty: there is nothing to continue");
         code = EXIT_USAGE;
@@ -188,6 +187,8 @@ static int prepare(run_state *r, const mox_cli_options *o)
     if (code == EXIT_OK) code = mox_cli_form_bind(&r->form, r->session.tokenizer);
     if (code == EXIT_OK && o->v[OPT_RAW].on) code = encode_raw(&r->session, o, &r->raw.tokens);
     if (code == EXIT_OK && !o->v[OPT_RAW].on) code = mox_cli_session_open_chat(&r->session, o);
+    if (code == EXIT_OK && r->conversation.tools)
+        code = mox_cli_form_allow_calls(&r->form, r->session.chat, r->conversation.tools);
     if (code == EXIT_OK) code = mox_cli_session_open_model(&r->session, o);
     if (code == EXIT_OK && !mox_cli_settings_read(&r->settings, o, r->session.model)) code = EXIT_USAGE;
     r->settings.grammar = r->form.grammar;
@@ -203,9 +204,10 @@ static int reply(run_state *r, const mox_cli_options *o, double load_s)
     const mox_cli_sink sink = {.on_part = json ? NULL : on_part, .user = &p, .quiet = o->v[OPT_QUIET].on};
     mox_cli_stats stats;
     mox_cli_settings_reseed(&r->settings);
+    mox_cli_conversation *c = &r->conversation;
     const int code = o->v[OPT_RAW].on
                          ? mox_cli_reply(&r->session, &r->settings, &r->raw, &sink, &r->turn, &stats)
-                         : mox_cli_conversation_reply(&r->conversation, &r->session, &r->settings, &sink, &r->turn, &stats);
+                         : mox_cli_conversation_reply(c, c->n, &r->session, &r->settings, &sink, &r->turn, &stats);
     set_dim(&p, false);
     end_line(&p);
     mox_cli_put_flush();

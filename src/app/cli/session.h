@@ -11,6 +11,8 @@
 #include "moxie/chat.h"
 #include "moxie/text.h"
 
+#include <string.h>
+
 /* Zero-initialise; mox_cli_session_close takes back whatever was opened. */
 typedef struct mox_cli_session {
     char *dir;
@@ -60,5 +62,13 @@ int mox_cli_session_encode(const mox_cli_session *s, const mox_cli_options *o, c
 /* Starts a list of ids with the BOS that the tokenizer wants in front of every text;
  * without one when it wants none. */
 int mox_cli_session_begin(const mox_cli_session *s, mox_tokens *out);
+/* Behind it: the text, whose ids begin at `at`, may have brought its own BOS, and then that one goes.
+ * n_begin is how many ids mox_cli_session_begin has written. */
+static inline void mox_cli_drop_second_bos(mox_tokens *ids, int64_t n_begin, int64_t at)
+{
+    if (n_begin == 0 || ids->n <= at || ids->ids[at] != ids->ids[0]) return;
+    ids->n--;
+    memmove(ids->ids + at, ids->ids + at + 1, (size_t)(ids->n - at) * sizeof *ids->ids);
+}
 
 #endif

@@ -102,7 +102,7 @@ static mox_cli_slash_result leave(mox_cli_chat *c, const char *argument)
     return SLASH_LEAVE;
 }
 
-static void detach(mox_cli_chat *c)
+void mox_cli_slash_detach(mox_cli_chat *c)
 {
     mox_free(c->attached);
     c->attached = NULL;
@@ -111,21 +111,13 @@ static void detach(mox_cli_chat *c)
 
 static bool has_system(const mox_cli_conversation *c) { return c->n > 0 && strcmp(c->messages[0].role, "system") == 0; }
 
-/* Messages up to the last one of the user, with it; 0 when there is none. */
-static size_t up_to_question(const mox_cli_conversation *c)
-{
-    size_t n = c->n;
-    while (n > 0 && strcmp(c->messages[n - 1].role, "user") != 0) n--;
-    return n;
-}
-
 /* The system prompt is no message of anybody. */
 static long long count(const mox_cli_conversation *c) { return (long long)(c->n - has_system(c)); }
 
 static mox_cli_slash_result clear(mox_cli_chat *c, const char *argument)
 {
     (void)argument;
-    detach(c);
+    mox_cli_slash_detach(c);
     mox_cli_conversation_drop(&c->conversation, has_system(&c->conversation));
     mox_cli_note("a new conversation%s", has_system(&c->conversation) ? "; the system prompt stays" : "");
     return SLASH_DONE;
@@ -133,19 +125,17 @@ static mox_cli_slash_result clear(mox_cli_chat *c, const char *argument)
 
 static mox_cli_slash_result regenerate(mox_cli_chat *c, const char *argument)
 {
-    const size_t n = up_to_question(&c->conversation);
     (void)argument;
-    if (n == 0) {
+    if (mox_cli_conversation_asked(&c->conversation) == 0) {
         mox_cli_say("there is no message to reply to");
         return SLASH_FAILED;
     }
-    mox_cli_conversation_drop(&c->conversation, n);
     return SLASH_REPLY;
 }
 
 static mox_cli_slash_result undo(mox_cli_chat *c, const char *argument)
 {
-    const size_t n = up_to_question(&c->conversation);
+    const size_t n = mox_cli_conversation_asked(&c->conversation);
     (void)argument;
     if (n == 0) {
         mox_cli_say("there is no message to take back");
@@ -275,7 +265,7 @@ static mox_cli_slash_result load(mox_cli_chat *c, const char *argument)
     const bool done = path && mox_cli_read_file(path, &text) == EXIT_OK &&
                       mox_cli_conversation_parse(&c->conversation, path, text.bytes, text.n) == EXIT_OK;
     if (done) {
-        detach(c);
+        mox_cli_slash_detach(c);
         mox_free(c->system);
         c->system = NULL;
         mox_cli_note("%s: %lld messages", path, count(&c->conversation));

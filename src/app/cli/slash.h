@@ -22,12 +22,15 @@ typedef struct mox_cli_chat {
 typedef enum mox_cli_slash_result {
     SLASH_DONE,
     SLASH_FAILED, /* said */
-    SLASH_REPLY,  /* the model is to reply to the conversation */
+    SLASH_REPLY,  /* the model is to reply to the last message of the user again */
     SLASH_LEAVE,
 } mox_cli_slash_result;
 
 /* The system prompt; an empty text for none.  Returns an exit code. */
 int mox_cli_slash_set_system(mox_cli_chat *c, const char *text);
+
+/* Forgets what /read has read. */
+void mox_cli_slash_detach(mox_cli_chat *c);
 
 /* Executes "name arguments". */
 mox_cli_slash_result mox_cli_slash(mox_cli_chat *c, const char *line);
