@@ -17,7 +17,8 @@
  * I1  the fields of a run are written while the gate is closed and nobody is inside.
  * I2  who goes to sleep says so first and then looks again; who has news tells first
  *     and then looks for sleepers.  Both are sequentially consistent, so one of the two
- *     sees the other. */
+ *     sees the other.  Who says it exchanges instead of storing: QEMU lets a load of emulated ARM pass a store, as
+ *     processors must not, and then nobody would see anybody. */
 #include "base/pool.h"
 
 #include "base/alloc.h"
@@ -179,7 +180,7 @@ static void *worker(void *user)
 static void publish(mox_pool *p, bool open, int64_t n_useful)
 {
     const uint64_t number = number_of(atomic_load_explicit(&p->gate, memory_order_relaxed)) + 1u;
-    atomic_store(&p->gate, number << 32 | (open ? OPEN : 0)); /* I1, I2 */
+    atomic_exchange(&p->gate, number << 32 | (open ? OPEN : 0)); /* I1, I2 */
     const int n_asleep = atomic_load(&p->n_asleep);
     if (n_asleep == 0) return;
     pthread_mutex_lock(&p->lock);
@@ -198,7 +199,7 @@ static void close_and_wait(mox_pool *p)
     }
     if (inside(gate) == 0) return;
     pthread_mutex_lock(&p->lock);
-    atomic_store(&p->caller_asleep, true); /* I2 */
+    atomic_exchange(&p->caller_asleep, true); /* I2 */
     while (inside(atomic_load(&p->gate)) != 0) pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->caller_asleep, false);
     pthread_mutex_unlock(&p->lock);
