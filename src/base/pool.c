@@ -77,18 +77,18 @@ static inline void relax(void)
 #endif
 }
 
-/* How many items to claim when so many are left.  Of even ones a part of each thread's share, so that blocks are long as long as
- * that cannot make anybody wait in the end. */
-static int64_t block_of(const mox_pool *p, int64_t left)
-{
-    const int64_t share = p->even ? mox_pool_first(p, left) : 0;
-    return mox_min_i64(left, mox_max_i64(share - share % p->grain, p->grain));
-}
-
-int64_t mox_pool_first(const mox_pool *pool, int64_t n)
+/* Of even items a part of each thread's share, so that blocks are long as long as that cannot make anybody wait in the end. */
+int64_t mox_pool_first(const mox_pool *pool, int64_t n, int64_t grain)
 {
     enum { PARTS = 2 };
-    return n / (PARTS * mox_pool_size(pool));
+    const int64_t share = n / (PARTS * mox_pool_size(pool));
+    return mox_min_i64(n, mox_max_i64(share - share % grain, grain));
+}
+
+/* How many items to claim when so many are left. */
+static int64_t block_of(const mox_pool *p, int64_t left)
+{
+    return p->even ? mox_pool_first(p, left, p->grain) : mox_min_i64(left, p->grain);
 }
 
 static void work(mox_pool *p)

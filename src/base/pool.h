@@ -33,8 +33,8 @@ void mox_pool_run(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n
 /* The same for items that take about as long as each other: blocks are long at first and short in the end. */
 void mox_pool_run_even(mox_pool *pool, mox_pool_job *job, const void *args, int64_t n, int64_t grain);
 
-/* Items of the first block of such a run of n small ones, which the caller takes if it is not late. */
-int64_t mox_pool_first(const mox_pool *pool, int64_t n);
+/* Items of the first block of such a run, which the caller takes if it is not late. */
+int64_t mox_pool_first(const mox_pool *pool, int64_t n, int64_t grain);
 
 /* Memory that a later run reads: in each of n_steps steps, step[i] bytes that follow those at[i] of the step before.
  * Threads that wait for that run bring it into their caches meanwhile.  Nothing but speed depends on it, so any

@@ -277,9 +277,9 @@ struct mox_dev {
     mox_dev_memory memory;
     const mox_dev_apart *apart; /* NULL: its memory is the host's */
     mox_dev_ops ops;
-    /* A product with w follows, after operations that leave memory idle: it may be fetched meanwhile.  NULL: there
-     * is nothing to fetch for. */
-    void (*expect)(mox_dev *d, const mox_mat *w);
+    /* Products of a list of n rows follow, those of w first, after operations that leave memory idle: it may be fetched
+     * meanwhile.  NULL: there is nothing to fetch for. */
+    void (*expect)(mox_dev *d, const mox_mat *w, int64_t n);
     void (*close)(mox_dev *d); /* frees d */
 };
 

@@ -20,7 +20,7 @@ static mox_status run_layer(const mox_model *m, mox_run *r, int32_t i, float *h)
     MOX_TRY(mox_run_norm(r, &layer->norm_in, m->norm_offset, m->dims.eps, h, x, 1, D));
     MOX_TRY(layer->mixer.forward(r, &layer->mixer, i, x, y));
     mox_arena_release(r->arena, mark);
-    mox_run_expect(r, layer->ffn.first);
+    mox_run_expect(r, layer->ffn.first, layer->ffn.n_first);
     MOX_TRY(r->dev->ops.residual_norm(r->dev,
                                       &(mox_residual_norm_args){.a = h, .b = y, .res = h, .norm = x, .rows = n, .dim = D,
                                                                 .weight = mox_run_vec(r, &layer->norm_post),
@@ -42,7 +42,8 @@ mox_status mox_decoder_forward(const mox_model *m, mox_run *r, float *h)
         MOX_TRY(stop_if_cancelled(r));
         const size_t mark = mox_arena_mark(r->arena);
         MOX_TRY(run_layer(m, r, i, h));
-        mox_run_expect(r, i + 1 < r->end ? m->layers[i + 1].mixer.first : &m->head);
+        if (i + 1 < r->end) mox_run_expect(r, m->layers[i + 1].mixer.first, m->layers[i + 1].mixer.n_first);
+        else mox_run_expect(r, &m->head, m->head.rows);
         mox_arena_release(r->arena, mark);
     }
     return stop_if_cancelled(r);

@@ -68,7 +68,7 @@ static mox_status forward(mox_run *r, const mox_mixer *mixer, int32_t layer, con
     } else {
         MOX_TRY(project(r, g, x, q, k, v));
     }
-    mox_run_expect(r, &g->wo);
+    mox_run_expect(r, &g->wo, g->wo.rows);
     const mox_layer_caches *caches = &r->caches[layer];
     MOX_TRY(prepare(r, g, caches, q, k, v));
     MOX_TRY(d->ops.attention(d,
@@ -117,7 +117,7 @@ mox_status mox_gqa_bind(mox_model *m, mox_binder *b, int64_t layer, const mox_ro
     MOX_TRY(mox_bind_vector(b, &g->bo, dims->dim, true, err, "layers.%lld.self_attn.o_proj.bias", i));
     MOX_TRY(mox_bind_vector(b, &g->q_norm, g->dim, false, err, "layers.%lld.self_attn.q_norm.weight", i));
     MOX_TRY(mox_bind_vector(b, &g->k_norm, g->dim, false, err, "layers.%lld.self_attn.k_norm.weight", i));
-    m->layers[layer].mixer = (mox_mixer){.forward = forward, .data = g, .first = &g->wq};
+    m->layers[layer].mixer = (mox_mixer){.forward = forward, .data = g, .first = &g->wq, .n_first = q_rows + 2 * kv};
     m->layers[layer].cache = (mox_cache_widths){kv, kv};
     m->report.n_layers_attention++;
     return MOX_OK;

@@ -186,7 +186,7 @@ mox_status mox_moe_layer(mox_model *m, mox_binder *b, int64_t layer, const mox_m
         MOX_TRY(mox_dense_bind(m, b, &e->shared, e->shared_width, err, "layers.%lld.mlp.%s", i, shared_path));
     if (e->shared_mode == MOX_SHARED_GATED)
         MOX_TRY(mox_bind_matrix(b, &e->shared_gate, 1, m->dims.dim, err, "layers.%lld.mlp.shared_expert_gate", i));
-    m->layers[layer].ffn = (mox_ffn){.forward = forward, .data = e, .first = &e->router};
+    m->layers[layer].ffn = (mox_ffn){.forward = forward, .data = e, .first = &e->router, .n_first = e->router.rows};
     m->n_experts = e->n_experts;
     m->report.n_layers_moe++;
     m->report.n_experts = e->n_experts;

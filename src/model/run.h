@@ -47,12 +47,13 @@ typedef struct mox_cache_widths {
 static inline mox_mat mox_run_mat(const mox_run *r, const mox_weight *w) { return mox_residency_mat(r->residency, w); }
 static inline mox_vec mox_run_vec(const mox_run *r, const mox_vector *v) { return mox_residency_vec(r->residency, v); }
 
-/* W, or NULL for one that is not known, is the next matrix that is read, after operations that read little. */
-static inline void mox_run_expect(const mox_run *r, const mox_weight *w)
+/* W, or NULL for one that is not known, is the next matrix that is read, after operations that read little, and begins a
+ * list of n rows. */
+static inline void mox_run_expect(const mox_run *r, const mox_weight *w, int64_t n)
 {
     if (!r->dev->expect || !w) return;
     const mox_mat m = mox_run_mat(r, w);
-    r->dev->expect(r->dev, &m);
+    r->dev->expect(r->dev, &m, n);
 }
 
 /* y [n, rows] = W x, x [n, cols], both contiguous; bias may be NULL.  exact: in f32

@@ -15,11 +15,10 @@ int64_t mox_matmul_scratch(int64_t n, int64_t cols)
 /* Up to so many tokens a product reads memory more than it computes. */
 enum { FEW_TOKENS = 4 };
 
-/* Rows of weights that one thread takes at a time.  Few tokens: a long enough run of
- * memory (128 KiB) that streaming it is at full speed, or a quarter of a small matrix
+/* Few tokens: a long enough run of memory (128 KiB) that streaming it is at full speed, or a quarter of a small matrix
  * unless that is not worth waking a thread for (32 KiB).
  * Many: enough arithmetic, or a quarter of a small matrix, in whole tiles of 16 rows. */
-static int64_t row_grain(const mox_mat *w, int64_t tokens)
+int64_t mox_matmul_grain(const mox_mat *w, int64_t tokens)
 {
     if (tokens <= FEW_TOKENS) {
         const int64_t bytes = mox_max_i64(mox_mat_row_bytes(&w->layout, w->cols), 1);
@@ -68,7 +67,7 @@ mox_status mox_op_matmul(const mox_exec *e, const mox_matmul_args *a, mox_err *e
     MOX_TRY(begin_product(e, a, &args, err));
     if (a->n == 0) return MOX_OK;
     if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args, a->n, prepare_grain(a->n));
-    mox_run_matmul(e, &args, a->w.rows, row_grain(&a->w, a->n));
+    mox_run_matmul(e, &args, a->w.rows, mox_matmul_grain(&a->w, a->n));
     return MOX_OK;
 }
 
@@ -119,7 +118,7 @@ mox_status mox_op_matmul_list(const mox_exec *e, const mox_matmul_args *a, int64
     }
     if (e->kern->matmul_prepare) mox_run_matmul_prepare(e, &args[0], args[0].n, prepare_grain(args[0].n));
     const product_list list = {.kernel = e->kern->matmul, .a = args, .n = n};
-    mox_pool_run_even(e->pool, list_job, &list, rows, row_grain(&a[0].w, a[0].n));
+    mox_pool_run_even(e->pool, list_job, &list, rows, mox_matmul_grain(&a[0].w, a[0].n));
     return MOX_OK;
 }
 
@@ -183,7 +182,7 @@ static mox_status check_groups(const mox_check *c, const groups *g, int64_t *uni
      * the largest of them, so that a popular expert at the end keeps no thread waiting. */
     const int64_t mean = n_pairs / g->n;
     if (largest) *largest = most;
-    *grain = row_grain(&g->w[0], mean <= FEW_TOKENS ? mean : most);
+    *grain = mox_matmul_grain(&g->w[0], mean <= FEW_TOKENS ? mean : most);
     if (n_pairs == 0) *units = 0;
     return MOX_OK;
 }

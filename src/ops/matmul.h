@@ -9,6 +9,9 @@
  * cols are absurd. */
 int64_t mox_matmul_scratch(int64_t n, int64_t cols);
 
+/* Rows of w that a thread takes at a time, or a multiple of that, of a product with so many tokens. */
+int64_t mox_matmul_grain(const mox_mat *w, int64_t tokens);
+
 /* What a product is computed by, beside its operands: mox_exec and mox_kern say it. */
 typedef struct mox_matmul_how {
     mox_precision precision;

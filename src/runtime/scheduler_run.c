@@ -148,10 +148,10 @@ static mox_want wanted(const mox_request *r, const mox_pace_item *item)
 }
 
 /* Of a prompt.  Each token whose logprobs are told costs the head's time as well, which the pace of replies beside it
- * does not know of. */
+ * does not know of; alone it takes more, but not so many that whoever comes next waits long. */
 static int64_t take_of(const mox_scheduler *s, const mox_request *r, int64_t take, bool beside)
 {
-    if (beside && r->prompt_logprobs) take = mox_min_i64(take, mox_head_rows(s->context));
+    if (r->prompt_logprobs) take = mox_min_i64(take, (beside ? 1 : 4) * mox_head_rows(s->context));
     return trim(s, r, take);
 }
 

@@ -191,8 +191,8 @@ static mox_run begin_section(mox_context *c, mox_section *p, const mox_segment *
     return run;
 }
 
-static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, int64_t n_spans, const mox_step_opts *opts,
-                            mox_err *err)
+static mox_status compute_batch(mox_context *c, const mox_segment *segs, int64_t n, int64_t n_spans, const mox_step_opts *opts,
+                                mox_err *err)
 {
     const int64_t D = c->model->dims.dim, V = c->model->dims.n_vocab;
     head_batch head = {.c = c, .segs = segs, .opts = opts};
@@ -212,8 +212,15 @@ static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, 
     head.run.n = 0;
     head.h = h;
     mox_work_batch(c, n, n_spans);
-    MOX_TRY(give_logits(&head, n_spans));
-    mox_status status = MOX_OK; /* the first that is not OK; all are waited for: they may write logits */
+    return give_logits(&head, n_spans);
+}
+
+static mox_status run_batch(mox_context *c, const mox_segment *segs, int64_t n, int64_t n_spans, const mox_step_opts *opts,
+                            mox_err *err)
+{
+    /* The first that is not OK; all devices are waited for, also after a failure: they may write logits, and read
+     * experts that the next step copies others over. */
+    mox_status status = compute_batch(c, segs, n, n_spans, opts, err);
     for (int i = 0; i < c->n_sections; i++) {
         const mox_status of_section = c->sections[i].dev->memory.sync(c->sections[i].dev, status == MOX_OK ? err : NULL);
         if (status == MOX_OK) status = of_section;

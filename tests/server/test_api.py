@@ -554,6 +554,16 @@ def test_responses_are_true():
             assert [e["item"]["status"] for n, e in events if n == "response.output_item.done"] == expected, events
             assert [item["status"] for item in events[-1][1]["response"]["output"]] == expected
 
+        called = {"input": ASK_WEATHER, "tools": [FLAT_WEATHER], "temperature": 0}
+        n = s.post("/v1/responses", called)[2]["usage"]["output_tokens"]
+        cut = [s.post("/v1/responses", {**called, "max_output_tokens": k})[2] for k in range(n - 3, n)]
+        kinds = [[(item["type"], item["status"]) for item in r["output"]] for r in cut]
+        assert all(r["status"] == "incomplete" for r in cut) and [("function_call", "completed")] in kinds, kinds
+        assert all(status == ("completed" if kind == "function_call" else "incomplete") for k in kinds for kind, status in k), kinds
+        for k, expected in zip(range(n - 3, n), kinds):
+            events = s.stream("/v1/responses", {**called, "max_output_tokens": k})
+            assert [(e["item"]["type"], e["item"]["status"]) for name, e in events if name == "response.output_item.done"] == expected, expected
+
         large = {**body, "reasoning": {"summary": "x" * 1500000}, "stream": True}
         assert s.stream("/v1/responses", large)[-1][0] == "response.completed"
 
@@ -567,6 +577,8 @@ def test_responses_are_true():
         assert events[-1][0] == "response.failed" and failed["status"] == "failed" and picked(failed) == asked, failed
         assert failed["error"]["code"] == "server_error" and failed["error"]["message"] and failed["output"] == [], failed
         assert failed["created_at"] == events[0][1]["response"]["created_at"] > 0 and failed["model"] == "broken", failed
+        events = s.stream("/v1/completions", {"prompt": "Hello there, you", "echo": True, "logprobs": 2})  # each is JSON, and NaN is null
+        assert "error" in events[-1][1] and [x for _, e in events[:-1] for x in e["choices"][0]["logprobs"]["top_logprobs"] if x] == [], events
 
 
 def test_completions():
@@ -707,6 +719,9 @@ def test_forms_with_tools():
             status, answer = s.chat(ASK_WEATHER, tools=[WEATHER], json_schema=wrong)
             assert status == 400 and answer["error"]["param"] == "json_schema", answer
         status, answer = s.chat(ASK_WEATHER, tools=[{"type": "web_search"}], **forms[0])  # the fault of the tools
+        assert status == 400 and answer["error"]["param"] == "tools", answer
+        long = {"type": "function", "function": {"name": "f", "parameters": {"enum": ["x" * 300000]}}}
+        status, answer = s.chat(ASK_WEATHER, tools=[long], **forms[0])  # or of one of them
         assert status == 400 and answer["error"]["param"] == "tools", answer
 
 

@@ -81,7 +81,7 @@ static int reply(mox_cli_chat *c, size_t n_before)
     mox_cli_screen_end(&screen);
     mox_cli_tty_hide_keys(false);
     if (c->interactive && mox_cli_stop_signal() == SIGINT) mox_cli_stop_forget();
-    const bool stopped = !turn, dropped = stopped && n_before < c->conversation.n;
+    const bool stopped = !turn || code != EXIT_OK, dropped = stopped && n_before < c->conversation.n;
     if (stopped) mox_cli_conversation_drop(&c->conversation, n_before);
     mox_turn_destroy(&turn);
     if (code != EXIT_OK) return code;

@@ -41,6 +41,7 @@ typedef struct mox_ask {
     const char *form_field; /* that asked for it */
     mox_json_span schema;   /* or a string with a grammar */
     mox_grammar *grammar;   /* made of it */
+    bool or_calls;          /* the reply may be calls of tools instead */
     char *call_name;      /* of MOX_FORM_CALL: the one tool to call, or NULL */
     /* how */
     mox_sampler_opts sampling;

@@ -175,14 +175,15 @@ static void put_logprobs(mox_put *p, const mox_answer *a, mox_choice *c)
     mox_putf(p, "],\"top_logprobs\":[");
     for (int64_t i = from; i < c->n_text; i++) {
         const mox_logprob *r = &all[(size_t)i * stride];
-        mox_putf(p, "%s%s", i > from ? "," : "", isnan(r->logprob) ? "null" : "{");
-        for (size_t k = 1; k < stride && r[k].token >= 0; k++) {
+        const bool none = isnan(r->logprob); /* the first token, or what a broken model says of one */
+        mox_putf(p, "%s%s", i > from ? "," : "", none ? "null" : "{");
+        for (size_t k = 1; !none && k < stride && r[k].token >= 0; k++) {
             if (k > 1) mox_putf(p, ",");
             put_token_text(p, a, r[k].token);
             mox_putf(p, ":");
             mox_put_real(p, (double)r[k].logprob);
         }
-        if (!isnan(r->logprob)) mox_putf(p, "}");
+        if (!none) mox_putf(p, "}");
     }
     mox_putf(p, "],\"text_offset\":[");
     for (int64_t i = from; i < c->n_text; i++) {
@@ -306,6 +307,7 @@ static void end(mox_answer *a)
             if (i > 0) mox_putf(p, ",");
             mox_put_raw(p, mox_writer_text(&a->choices[i].json.w), a->choices[i].json.w.n);
             if (a->choices[i].json.failed) p->failed = true;
+            mox_put_deinit(&a->choices[i].json); /* with logprobs of a prompt it may be large */
         }
         put_end(p, a);
         return;

@@ -220,7 +220,7 @@ static void end_item(mox_answer *a, mox_choice *c, const mox_turn *turn, item_st
         mox_putf(&a->out, ",\"arguments\":");
         mox_put_string(&a->out, m.calls[c->call].arguments);
         mox_putf(&a->out, "}\n\n");
-        put_call_item(&item, a, index, &m.calls[c->call], state);
+        put_call_item(&item, a, index, &m.calls[c->call], WHOLE); /* others are told as text */
     } else {
         end_text(a, c);
         put_text_item(&item, a, c->block, index, state, mox_writer_text(&c->pending.w), c->pending.w.n);
@@ -260,7 +260,7 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-/* Of the last item: the limit of tokens cuts it. */
+/* Of the last item, unless it is a call, which is told when it is whole: the limit of tokens cuts it. */
 static item_state last_state(const mox_event *e) { return e->stop == MOX_STOP_LENGTH ? CUT : WHOLE; }
 
 static void put_items(mox_answer *a, mox_choice *c, const mox_message *m, item_state last)
@@ -276,7 +276,7 @@ static void put_items(mox_answer *a, mox_choice *c, const mox_message *m, item_s
     }
     for (int32_t i = 0; i < n_calls; i++) {
         if (c->n_blocks > 0) mox_putf(p, ",");
-        put_call_item(p, a, c->n_blocks++, &m->calls[i], i == n_calls - 1 ? last : WHOLE);
+        put_call_item(p, a, c->n_blocks++, &m->calls[i], WHOLE);
     }
 }
 

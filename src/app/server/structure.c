@@ -135,7 +135,8 @@ static mox_status compile_calls(mox_ask *a, mox_server *s, const char *id, mox_e
 static mox_status compile(mox_ask *a, mox_server *s, const char *id, mox_err *err)
 {
     const bool json = a->form == MOX_FORM_OBJECT || a->form == MOX_FORM_SCHEMA;
-    if (json && has_tools(a) && call_format(s)) return compile_calls(a, s, id, err);
+    a->or_calls = json && has_tools(a) && call_format(s);
+    if (a->or_calls) return compile_calls(a, s, id, err);
     switch (a->form) {
     case MOX_FORM_FREE: return MOX_OK;
     case MOX_FORM_OBJECT: return mox_grammar_create_object(&a->grammar, err);
@@ -153,7 +154,8 @@ mox_status mox_structure_compile(mox_ask *a, mox_server *s, const char *id, mox_
     mox_err why;
     const mox_status status = compile(a, s, id, &why);
     if (status == MOX_OK) return MOX_OK;
-    if (strncmp(why.msg, "tools", strlen("tools")) == 0) return mox_fail(err, status, "%.400s", why.msg); /* not the form's fault */
+    if (strncmp(why.msg, "tools", strlen("tools")) == 0) return mox_fail(err, status, "%.400s", why.msg); /* not the form's fault, */
+    if (strncmp(why.msg, "tool ", strlen("tool ")) == 0) return mox_fail(err, status, "tools: %.400s", why.msg); /* nor is one of them */
     return mox_fail(err, status, "%s: %.400s", a->form_field, why.msg);
 }
 
@@ -161,6 +163,6 @@ void mox_structure_put_note(const mox_ask *a, mox_put *out)
 {
     if (a->form != MOX_FORM_SCHEMA) return;
     mox_putf(out, "%s with JSON that this schema describes, and nothing else:\n",
-             has_tools(a) ? "Call tools as you need them; then answer" : "Answer");
+             a->or_calls ? "Call tools as you need them; then answer" : "Answer");
     mox_put_raw(out, a->schema.text, a->schema.n);
 }

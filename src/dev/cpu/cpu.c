@@ -22,15 +22,16 @@ static mox_status cpu_project(mox_dev *d, const mox_project_args *a, mox_err *er
 }
 
 /* Rows behind those that the caller will begin with: what is fetched is in the caches of the other threads. */
-void mox_dev_cpu_expect(mox_dev *d, const mox_mat *all, int64_t n_all)
+void mox_dev_cpu_expect(mox_dev *d, const mox_mat *all, int64_t n_all, int64_t n_rows)
 {
     enum { CACHED = 3 << 17 }; /* bytes: less than half of a second cache of a MiB */
     const mox_exec *e = &((mox_dev_cpu *)d)->exec;
-    const int64_t begin = mox_pool_first(e->pool, n_all * all->rows);
-    const mox_mat *w = &all[begin / mox_max_i64(all->rows, 1)];
+    const int64_t begin = mox_pool_first(e->pool, n_rows, mox_matmul_grain(all, 1));
+    if (begin >= n_all * all->rows) return;
+    const mox_mat *w = &all[begin / all->rows];
     const bool affine = w->layout.kind == MOX_MAT_AFFINE;
     const int64_t row = mox_mat_row_bytes(&w->layout, w->cols), scales = affine ? mox_mat_scale_row_bytes(&w->layout, w->cols) : 0;
-    const int64_t first = begin % mox_max_i64(w->rows, 1), n = mox_min_i64(w->rows - first, CACHED / mox_max_i64(row + 2 * scales, 1));
+    const int64_t first = begin % w->rows, n = mox_min_i64(w->rows - first, CACHED / mox_max_i64(row + 2 * scales, 1));
     mox_pool_ahead ahead = {.at = {w->w + first * row}, .step = {row, scales, scales}, .n_steps = n};
     if (affine) {
         ahead.at[1] = w->scales + first * scales;
@@ -39,7 +40,7 @@ void mox_dev_cpu_expect(mox_dev *d, const mox_mat *all, int64_t n_all)
     mox_pool_expect(e->pool, &ahead);
 }
 
-static void cpu_expect(mox_dev *d, const mox_mat *w) { mox_dev_cpu_expect(d, w, 1); }
+static void cpu_expect(mox_dev *d, const mox_mat *w, int64_t n) { mox_dev_cpu_expect(d, w, 1, n); }
 
 /* ---- memory: that of the process ---- */
 

@@ -10,8 +10,8 @@ typedef struct mox_dev_cpu {
     mox_exec exec;
 } mox_dev_cpu;
 
-/* n matrices of a shape, whose rows are one list. */
-void mox_dev_cpu_expect(mox_dev *d, const mox_mat *w, int64_t n);
+/* n matrices of a shape, of whose rows a list of n_rows begins. */
+void mox_dev_cpu_expect(mox_dev *d, const mox_mat *w, int64_t n, int64_t n_rows);
 mox_status mox_dev_cpu_moe_acquire(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 mox_status mox_dev_cpu_moe_ffn(mox_dev *d, const mox_moe_ffn_args *a, mox_err *err);
 

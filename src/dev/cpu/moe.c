@@ -32,7 +32,7 @@ static mox_status compute_batch(mox_dev *d, const mox_moe_ffn_args *a, int64_t n
 {
     const mox_exec *e = &((mox_dev_cpu *)d)->exec;
     gather_pairs(a, n_batch);
-    mox_dev_cpu_expect(d, a->gate, n_batch);
+    mox_dev_cpu_expect(d, a->gate, n_batch, n_batch * a->gate->rows);
     const int64_t n_pairs = a->batch_offsets[n_batch];
     MOX_TRY(mox_op_gate_up_swiglu(e,
                                   &(mox_gate_up_swiglu_args){.n_groups = n_batch, .gate = a->gate, .up = a->up,
@@ -41,7 +41,7 @@ static mox_status compute_batch(mox_dev *d, const mox_moe_ffn_args *a, int64_t n
                                                              .y_stride = a->width, .n_x_rows = a->n, .n_y_rows = n_pairs,
                                                              .scratch = a->acts},
                                   err));
-    mox_dev_cpu_expect(d, a->down, n_batch);
+    mox_dev_cpu_expect(d, a->down, n_batch, n_batch * a->down->rows);
     return mox_op_matmul_grouped(e,
                                  &(mox_matmul_grouped_args){.n_groups = n_batch, .w = a->down,
                                                             .offsets = a->batch_offsets, .y_row = a->batch_pairs,

@@ -72,8 +72,8 @@ typedef struct mox_dev_gpu {
     mox_gpu_held held;
     mox_gpu_made made;
     /* Groups of the attention of short caches that was launched last; 0: something else was.  And whether the last product behind one left
-     * processors of the GPU to the launches that follow, which then begin early. */
-    int64_t attention_groups;
+     * processors of the GPU to the launches that follow, which then begin early.  A thread that copies sends what is held, too. */
+    _Atomic int64_t attention_groups;
     bool leaves_room;
     mox_gpu_known known[MOX_GPU_KNOWN_MAX];
     int n_known;
