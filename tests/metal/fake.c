@@ -150,7 +150,7 @@ void *MTLCreateSystemDefaultDevice(void)
     }
 MOX_GPU_KERNELS(DECLARE)
 static const mox_emu_kernel kernels[] = {
-#define ENTRY(name, threads) {"mox_gpu_kernel_" #name, start_##name, sizeof(mox_gpu_##name), threads, false, false},
+#define ENTRY(name, threads) {"mox_gpu_kernel_" #name, start_##name, sizeof(mox_gpu_##name), threads, false, false, false},
     MOX_GPU_KERNELS(ENTRY)
 };
 

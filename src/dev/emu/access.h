@@ -20,10 +20,11 @@
 #include <stdint.h>
 
 enum {
-    MOX_EMU_SHARED_MAX = 32768,   /* bytes of a group */
+    MOX_EMU_SHARED_MAX = 32768,   /* bytes of a group, */
+    MOX_EMU_SHARED_DEEP = 49152,  /* and of one of a deep kernel */
     MOX_EMU_ARRAYS_MAX = 32,      /* shared arrays of a kernel */
     MOX_EMU_ARRAY_GAP = 64,       /* unused bytes behind each: what runs over an array does not meet the next */
-    MOX_EMU_SHARED_BYTES = MOX_EMU_SHARED_MAX + MOX_EMU_ARRAYS_MAX * MOX_EMU_ARRAY_GAP,
+    MOX_EMU_SHARED_BYTES = MOX_EMU_SHARED_DEEP + MOX_EMU_ARRAYS_MAX * MOX_EMU_ARRAY_GAP,
     MOX_EMU_PAGE = 4096,        /* allocations begin at multiples of it */
     MOX_EMU_THREADS_MAX = 1024,
     MOX_EMU_LANES = 32,
@@ -37,6 +38,7 @@ typedef struct mox_emu_kernel {
     int32_t n_threads;
     bool early; /* begins before the launch in front of it has ended */
     bool hasty; /* and so the one behind it may begin before both have */
+    bool deep;  /* GPU_DEEP */
 } mox_emu_kernel;
 
 /* time << 16 | thread; 0: never. */

@@ -137,7 +137,8 @@ void *mox_emu_shared(const char *site, int64_t bytes)
     for (int32_t i = 0; i < e->n_arrays; i++)
         if (e->arrays[i].site == site) return e->run.shared.data + e->arrays[i].at;
     const size_t size = ((size_t)bytes + 15) / 16 * 16, at = e->shared_used;
-    if (e->n_arrays == MOX_EMU_ARRAYS_MAX || at - (size_t)e->n_arrays * MOX_EMU_ARRAY_GAP + size > MOX_EMU_SHARED_MAX)
+    const size_t most = e->kernel->deep ? MOX_EMU_SHARED_DEEP : MOX_EMU_SHARED_MAX;
+    if (e->n_arrays == MOX_EMU_ARRAYS_MAX || at - (size_t)e->n_arrays * MOX_EMU_ARRAY_GAP + size > most)
         mox_emu_fail(MOX_EMU_SHARED_FULL, NULL, 0, "declaration", site);
     e->arrays[e->n_arrays++] = (mox_emu_array){site, at, (size_t)bytes};
     memset(e->array_of + at / 2, e->n_arrays, ((size_t)bytes + 1) / 2);

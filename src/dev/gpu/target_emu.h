@@ -35,7 +35,11 @@
 #define GPU_SHARED_ARRAY(t, name, n) \
     mox_emu_shared_##t *const name = mox_emu_shared(GPU_SITE, (int64_t)(n) * (int64_t)sizeof(mox_emu_shared_##t))
 
+#ifdef MOX_EMU_DEEP /* kernels as CUDA has them, for a test */
+#define GPU_DEEP true
+#else
 #define GPU_DEEP false
+#endif
 /* A kernel is a mox_emu_kernel called mox_emu_kernel_NAME. */
 #define GPU_KERNEL(name, n_threads) GPU_KERNEL_(name, n_threads, false, false)
 #define GPU_KERNEL_DENSE(name, n_threads, n_groups) GPU_KERNEL(name, n_threads)
@@ -48,7 +52,7 @@
     static void kernel_##name(const mox_gpu_##name *p);                                         \
     static void start_##name(const void *params) { kernel_##name(params); }                     \
     extern const mox_emu_kernel mox_emu_kernel_##name;                                          \
-    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads, is_early, is_hasty}; \
+    const mox_emu_kernel mox_emu_kernel_##name = {#name, start_##name, sizeof(mox_gpu_##name), n_threads, is_early, is_hasty, GPU_DEEP}; \
     static void kernel_##name(const mox_gpu_##name *p)
 
 #define GPU_REHEARSE(real, pays) for (int32_t real = (pays) != 0 ? 0 : 1; real < 2; real++)
