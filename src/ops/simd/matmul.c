@@ -13,7 +13,7 @@
 
 enum {
     SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
-    ROW_CHUNK = 256,       /* rows of gate, then of up: long runs of each */
+    ROW_CHUNK = 768,       /* rows of gate, then of up: long runs of each */
     PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
 };
 
@@ -35,9 +35,9 @@ typedef struct product {
  * numbers of a token are written whole. */
 typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out);
 
-/* 4-bit codes: the sums of four rows are added up together.  One token takes four short
- * or two long rows at a time, or one of either (rows.h), more tokens as many as their sums stay in registers
- * for; each is a function of its own so that the compiler keeps its loop in them. */
+/* 4-bit codes: the sums of four rows are added up together.  One token takes four short or two long rows at a time, and
+ * one with by_rows (rows.h); two tokens take four short ones, but not with by_rows; otherwise as many as the sums of the
+ * tokens stay in registers for.  Each is a function of its own so that the compiler keeps its loop in them. */
 #define DEFINE_DOT_NIBBLES(name, RB, NT, LANES_OF)                                            \
     static void name(const rows_in *all, int64_t begin, int64_t end, float *out)              \
     {                                                                                         \
@@ -151,7 +151,7 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_
         for (int64_t t = 0, n; t < x->n; t += n) {
             n = mox_ceil_div(x->n - t, mox_ceil_div(x->n - t, PASS)); /* passes of even size */
             for (int64_t i = 0; i < n; i++) in.token[i] = x->acts + (x->token ? x->token[t + i] : t + i) * x->p.token_bytes;
-            choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW, n)(&in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
+            choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW && !x->p.by_rows, n)(&in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
         }
     }
 }
