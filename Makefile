@@ -63,7 +63,7 @@ help:
 	@echo 'make            build the program (build/moxie) and the library'
 	@echo 'make run        chat with the demo model; PROMPT="..." asks it one question'
 	@echo 'make test       what a change must pass, also under the address sanitizer (minutes)'
-	@echo 'make test-long  thread sanitizer, fuzzing, every failing allocation, wide shapes, clang, emulated ARM (three quarters of an hour)'
+	@echo 'make test-long  thread sanitizer, fuzzing, every failing allocation, wide shapes, clang, emulated ARM (over half an hour)'
 	@echo 'make load       the server with 32 streams for five minutes'
 	@echo 'make soak       mixed traffic for twenty minutes (MINUTES=N), with a report in bench/results/soak.md'
 	@echo 'make bench      rates of the kernels and of the demo model'
