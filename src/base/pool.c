@@ -17,8 +17,8 @@
  * I1  the fields of a run are written while the gate is closed and nobody is inside.
  * I2  who goes to sleep says so first and then looks again; who has news tells first
  *     and then looks for sleepers.  Both are sequentially consistent, so one of the two
- *     sees the other.  Who says it exchanges instead of storing: QEMU lets a load of emulated ARM pass a store, as
- *     processors must not, and then nobody would see anybody. */
+ *     sees the other.  Who says it exchanges instead of storing: with stores, runs on ARM emulated by QEMU hung now and
+ *     then, as if a load had passed the store before it, which the memory model forbids. */
 #include "base/pool.h"
 
 #include "base/alloc.h"
