@@ -18,6 +18,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "server"))
+from kit import broken_demo  # noqa: E402
+
 PROGRAM = os.path.abspath(sys.argv[1])
 DEMO = os.path.abspath(sys.argv[2])
 WAIT_S = 120
@@ -158,6 +161,14 @@ class PlainTerminals(unittest.TestCase):
         self.assertEqual(code, 130, out)
         _, code = in_terminal([(b"> ", b"\x04")], {"TERM": "dumb"})
         self.assertEqual(code, 0)
+
+    def test_a_question_whose_reply_fails_is_dropped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kept = Path(folder) / "kept.json"
+            done = chat("-m", broken_demo(folder), stdin=f"{FRANCE}\n/save {kept}\n".encode())
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"not a number", done.stderr)
+            self.assertEqual(kept.read_text().strip(), "[]")
 
     def test_a_full_disk_does_not_end_the_chat(self):
         """/save says what is wrong and leaves what was there; lines that are not remembered are no loss."""

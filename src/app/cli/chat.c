@@ -81,8 +81,8 @@ static int reply(mox_cli_chat *c, size_t n_before)
     mox_cli_screen_end(&screen);
     mox_cli_tty_hide_keys(false);
     if (c->interactive && mox_cli_stop_signal() == SIGINT) mox_cli_stop_forget();
-    const bool stopped = !turn || code != EXIT_OK, dropped = stopped && n_before < c->conversation.n;
-    if (stopped) mox_cli_conversation_drop(&c->conversation, n_before);
+    const bool unanswered = !turn || code != EXIT_OK, dropped = unanswered && n_before < c->conversation.n;
+    if (unanswered) mox_cli_conversation_drop(&c->conversation, n_before);
     mox_turn_destroy(&turn);
     if (code != EXIT_OK) return code;
     show_stats(c);
@@ -91,7 +91,7 @@ static int reply(mox_cli_chat *c, size_t n_before)
     if (dropped && c->interactive)
         mox_cli_note("your message is dropped; Up brings it back%s",
                      c->attached ? ", and what was read still goes in front of it" : "");
-    else if (stopped && c->interactive && n < c->conversation.n) mox_cli_note("the reply stays as it was");
+    else if (unanswered && c->interactive && n < c->conversation.n) mox_cli_note("the reply stays as it was");
     return EXIT_OK;
 }
 

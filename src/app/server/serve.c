@@ -112,7 +112,7 @@ static int open_scheduler(mox_server *s, const mox_cli_options *o)
     };
     mox_cli_context_opts(o, 0, &opts.context);
     opts.context.prefix_bytes = o->v[OPT_PREFIX_CACHE].number;
-    if (opts.state_dir && opts.context.prefix_bytes == 0) opts.context.prefix_bytes = 1; /* what finds states has its tables all the same */
+    if (opts.state_dir && opts.context.prefix_bytes == 0) opts.context.prefix_bytes = 1; /* so that the plan counts what finds states */
     opts.context.warn = warn; /* also while it runs, where nothing may wait for standard error */
     opts.context.warn_user = s;
     opts.context.n_seqs = s->n_slots = (int32_t)o->v[OPT_PARALLEL].number;
