@@ -285,18 +285,21 @@ static void matmul_exact(void)
     ck.exec.precision = precision;
 }
 
-/* A list gives the bytes of its products one by one: alike, so that they share what is prepared, or one of them not. */
-static void matmul_list_case(kind kd, bool alike, int64_t n, int n_products)
+/* A list gives the bytes of its products one by one: alike, so that they share what is prepared, or the second of another
+ * layout, or of another x. */
+typedef enum in_list { ALIKE, OTHER_LAYOUT, OTHER_X } in_list;
+static void matmul_list_case(kind kd, in_list second, int64_t n, int n_products)
 {
     static const int64_t rows[MOX_MATMUL_LIST] = {40, 7, 33, 1};
     const int64_t cols = 256;
-    ck_label("a list of %d from %s, %lld tokens%s", n_products, ck_layout_name(kd.layout), (long long)n, alike ? "" : ", not alike");
+    ck_label("a list of %d from %s, %lld tokens%s", n_products, ck_layout_name(kd.layout), (long long)n, second == ALIKE ? "" : second == OTHER_X ? ", of another x" : ", not alike");
     mox_matmul_args together[MOX_MATMUL_LIST];
     const float *x = ck_random(n * cols, 1);
     void *shared = scratch(n, cols);
     for (int i = 0; i < n_products; i++) {
-        const kind own = alike || i != 1 ? kd : (kind){CK_BF16, 1};
-        together[i] = (mox_matmul_args){.w = ck_mat(own.layout, own.group, rows[i], cols), .x = x, .y = ck_f32(n * rows[i]), .n = n,
+        const kind own = i == 1 && second == OTHER_LAYOUT ? (kind){CK_BF16, 1} : kd;
+        const float *own_x = i == 1 && second == OTHER_X ? ck_random(n * cols, 1) : x;
+        together[i] = (mox_matmul_args){.w = ck_mat(own.layout, own.group, rows[i], cols), .x = own_x, .y = ck_f32(n * rows[i]), .n = n,
                                         .x_stride = cols, .y_stride = rows[i], .scratch = shared};
     }
     mox_err err;
@@ -328,10 +331,10 @@ static void matmul_tests(void)
         matmul_case(kinds[k], 0, 100, 3, 1, false);
         matmul_spike(kinds[k]);
         matmul_views(kinds[k]);
-        matmul_list_case(kinds[k], true, 1 + 4 * (k % 3), 3);
-        matmul_list_case(kinds[k], k % 2 == 0, 2, 4);
+        matmul_list_case(kinds[k], ALIKE, 1 + 4 * (k % 3), 3);
+        matmul_list_case(kinds[k], k % 2 == 0 ? OTHER_X : OTHER_LAYOUT, 2, 4);
     }
-    matmul_list_case(kinds[0], true, 20, 1);
+    matmul_list_case(kinds[0], ALIKE, 20, 1);
     static const int64_t ragged[] = {0, 1, 2, 3, 15, 17, 31, 33, 63, 65, 255, 257, 300};
     for (int i = 0; i < 13; i++)
         for (int k = 0; k < N_KINDS; k++)

@@ -506,6 +506,25 @@ static void plans_keep_both_budgets(void **state)
     }
 }
 
+/* Embeddings that are the head as well lie on a device once, and so they are counted. */
+static void what_is_tied_is_counted_once(void **state)
+{
+    (void)state;
+    char dir[4096];
+    mox_err err;
+    mox_context_sizes s;
+    assert_true(snprintf(dir, sizeof dir, "%s/../qwen3", dirs[0]) < (int)sizeof dir);
+    mox_model *m = open_model(dir, false);
+    assert_true(m->embed.w.offset == m->head.w.offset);
+    int64_t sum = 0;
+    for (int64_t i = 0; i < m->tensors.n_tensors; i++)
+        if (m->tensor_use[i] != MOX_UNUSED) sum += mox_device_aligned(m->tensors.tensors[i].extent.bytes);
+    ok(mox_context_measure(m, &(mox_context_opts){.device = "emu"}, &s, &err), &err);
+    const mox_device_sizes *all = &s.stay.parts[0].sizes;
+    assert_int_equal(all->weight_bytes, mox_ceil_div(sum, all->unit) * all->unit);
+    mox_model_close(&m);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
@@ -513,6 +532,7 @@ int main(int argc, char **argv)
     n_dirs = argc - 1;
     (void)snprintf(first_config, sizeof first_config, "%s/config.json", dirs[0]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_tied_is_counted_once),
         cmocka_unit_test(same_bytes_with_any_number_of_slots),
         cmocka_unit_test(same_bytes_with_guesses),
         cmocka_unit_test(sequences_together),

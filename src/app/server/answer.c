@@ -307,7 +307,6 @@ static void lose_device(mox_server *s, const mox_err *err)
 static void tell_done(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     observe_done(a, c, e);
-    c->n_records = c->n_text; /* the others are of a stop string, or of blanks that nobody gets */
     if (e->status == MOX_OK && a->ask.n_prompts == 0)
         mox_quotes_add(a->server->quotes, &a->asked.prompt, &a->asked.tokens, e->turn);
     if (e->status == MOX_E_DEVICE) lose_device(a->server, e->err);
