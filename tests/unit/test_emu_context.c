@@ -254,6 +254,18 @@ static void make_name(char *path)
     (void)unlink(path);
 }
 
+/* Of the tokens and one state, which the caller fills in with its pages, for a file of a new name. */
+static mox_state_job new_job(char *path)
+{
+    mox_state_job job;
+    mox_err err;
+    make_name(path);
+    ok(mox_state_job_init(&job, N, 1, &err), &err);
+    job.path = mox_strdup(path);
+    memcpy(job.tokens, tokens, N * sizeof *tokens);
+    return job;
+}
+
 static void test_states_on_disk(void **state)
 {
     (void)state;
@@ -263,12 +275,8 @@ static void test_states_on_disk(void **state)
     (void)run(c, s, 0, N);
     assert_int_equal(s->n_saved, 1);
     char path[] = "emu-state-XXXXXX";
-    make_name(path);
     const mox_state_shape shape = mox_state_shape_of(c, "a model");
-    mox_state_job job;
-    ok(mox_state_job_init(&job, N, 1, &err), &err);
-    job.path = mox_strdup(path);
-    memcpy(job.tokens, tokens, N * sizeof *tokens);
+    mox_state_job job = new_job(path);
     memcpy(job.pages, s->pages, (size_t)job.n_pages * sizeof *job.pages);
     job.states[0] = s->checkpoints[0].state;
     job.positions[0] = s->checkpoints[0].at;
@@ -327,12 +335,8 @@ static void test_large_states_on_disk(void **state)
     }
     assert_true(largest > LARGE / 2);
     char path[] = "emu-state-XXXXXX";
-    make_name(path);
     const mox_state_shape shape = mox_state_shape_of(c, "a model");
-    mox_state_job job;
-    ok(mox_state_job_init(&job, N, 1, &err), &err);
-    job.path = mox_strdup(path);
-    memcpy(job.tokens, tokens, N * sizeof *tokens);
+    mox_state_job job = new_job(path);
     for (int64_t i = 0; i < job.n_pages; i++) job.pages[i] = mox_share_take(c, MOX_SHARE_PAGES);
     job.states[0] = from;
     job.positions[0] = N;
