@@ -9,12 +9,16 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { LINE_ROOM = 4096 };
+
+/* Threads read the same file, so several meet its end at once: the first of them speaks. */
+static atomic_flag somebody_speaks = ATOMIC_FLAG_INIT;
 
 static uintptr_t read_hex(const char **text)
 {
@@ -73,6 +77,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
         if (info->si_code <= 0) (void)raise(number);
         return;
     }
+    while (atomic_flag_test_and_set(&somebody_speaks)) (void)pause(); /* until that thread ends them all */
     tell("moxie: ");
     tell(path);
     tell(": was cut short or could not be read while running; restore the file\n");
