@@ -143,8 +143,12 @@ def test_floods():
             assert 200 / SLOW < len(waits) < 2 * 500, len(waits)
             waits.sort()
             assert waits[len(waits) * 9 // 10] < 0.2 * SLOW, waits[-100:]  # a busy machine may pause once
-        started = time.monotonic()
-        assert [s.ask("GET", "/health")[0] for _ in range(6)] == [200] * 6 and time.monotonic() - started < 0.5 * SLOW
+        times = []
+        for _ in range(3):  # a busy machine may pause in one of them
+            started = time.monotonic()
+            assert [s.ask("GET", "/health")[0] for _ in range(6)] == [200] * 6
+            times.append(time.monotonic() - started)
+        assert min(times) < 0.5 * SLOW, times
 
 
 def test_keep_alive():
