@@ -143,12 +143,12 @@ def test_floods():
             assert 200 / SLOW < len(waits) < 2 * 500, len(waits)
             waits.sort()
             assert waits[len(waits) * 9 // 10] < 0.2 * SLOW, waits[-100:]  # a busy machine may pause once
-        times = []
-        for _ in range(3):  # a busy machine may pause in one of them
-            started = time.monotonic()
-            assert [s.ask("GET", "/health")[0] for _ in range(6)] == [200] * 6
-            times.append(time.monotonic() - started)
-        assert min(times) < 0.5 * SLOW, times
+        waits = []
+        for _ in range(6):
+            began = time.monotonic()
+            assert s.ask("GET", "/health")[0] == 200
+            waits.append(time.monotonic() - began)
+        assert sum(sorted(waits)[:5]) < 0.5 * SLOW, waits  # and once a busy machine may pause
 
 
 def test_keep_alive():
