@@ -21,7 +21,7 @@ class Terminal:
         words = " ".join(shlex.quote(word) for word in command)
         settings = " ".join(shlex.quote(f"{k}={v}") for k, v in env.items() if v is not None)
         unset = " ".join(f"-u {k}" for k, v in env.items() if v is None)
-        script = f"trap : INT; env {unset} {settings} {words}; echo exit=$?; stty -a; exec sleep 1000"
+        script = f"trap : INT QUIT; env {unset} {settings} {words}; echo exit=$?; stty -a; exec sleep 1000"
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), "sh", "-c", script)
 
     def tmux(self, *words, **kwargs):

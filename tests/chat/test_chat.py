@@ -397,6 +397,13 @@ class Replies(Case):
             t.kill(number)
             self.assertNotEqual(t.wait_exit(), 0)
 
+    def test_quit_key(self):
+        t = self.chat(*ENDLESS, greedy=False)
+        t.send("Tell me a story.")
+        t.wait(r"story\.\n[\s\S]{40,}")
+        t.keys("C-\\")
+        self.assertEqual(t.wait_exit(), 128 + signal.SIGQUIT)
+
     def test_suspend(self):
         t = self.chat()
         t.type("What is the capital of ")

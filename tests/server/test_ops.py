@@ -47,6 +47,25 @@ def test_addresses():
             assert s.ask("GET", "/health")[0] == 200
 
 
+def test_successor_at_the_same_path():
+    """A server that drains has left its path: another takes it over, and keeps it when the first one ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "socket"
+        with Server("--unix-socket", path) as first:
+            stream = first.connect()
+            body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4000, "stream": True, **ENDLESS}).encode()
+            stream.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert status_of(stream.recv(4096)) == 200
+            first.process.terminate()
+            assert first.until(lambda: not path.exists())
+            with Server("--unix-socket", path) as second:
+                assert first.process.poll() is None, "it did not wait for its reply"
+                stream.close()
+                assert first.process.wait(40) == 0
+                assert status_of(second.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
+            assert not path.exists()
+
+
 def test_few_files():
     """With 64 descriptors it serves, and idle connections do not take the last one."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

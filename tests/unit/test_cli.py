@@ -2,6 +2,8 @@
 
 usage: test_cli.py PROGRAM DEMO_MODEL [unittest arguments]
 """
+import array
+import fcntl
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import termios
 import time
 import unittest
 
@@ -409,6 +412,24 @@ class Signals(Case):
         child.send_signal(signal.SIGINT)
         out, _ = self.end(child, 130)
         self.assertEqual(json.loads(out)["stop_reason"], "cancelled")
+
+    def test_ctrl_c_while_nobody_reads(self):
+        """A write that waits goes on when somebody reads again, and nothing of it is lost."""
+        for extra in ((), ("--json",)):
+            child = self.start("-n", "3000", *extra)
+            size = fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, 4096)
+            full = array.array("i", [0])
+            while full[0] < size:
+                time.sleep(0.01)
+                fcntl.ioctl(child.stdout, termios.FIONREAD, full)
+            time.sleep(0.3)
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+            out, err = self.end(child, 130)
+            self.assertNotIn(b"cannot write", err)
+            self.assertTrue(out.endswith(b"\n"))
+            if extra:
+                self.assertIn("stop_reason", json.loads(out))
 
     def test_the_second_signal_ends_it_at_once(self):
         child = self.start()

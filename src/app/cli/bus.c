@@ -61,10 +61,19 @@ static const char *find_file(uintptr_t address, char line[LINE_ROOM])
     return found;
 }
 
-static void tell(const char *text)
+/* All of it in one write, so that no other line comes between its parts. */
+static void tell(const char *path)
 {
-    const ssize_t n = write(STDERR_FILENO, text, strlen(text));
-    (void)n; /* there is nobody else to tell */
+    char said[LINE_ROOM + 128];
+    const char *const parts[] = {"moxie: ", path, ": was cut short or could not be read while running; restore the file\n"};
+    size_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        const size_t length = strlen(parts[i]);
+        memcpy(said + n, parts[i], length);
+        n += length;
+    }
+    const ssize_t written = write(STDERR_FILENO, said, n);
+    (void)written; /* there is nobody else to tell */
 }
 
 static void on_bus(int number, siginfo_t *info, void *context)
@@ -78,9 +87,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
         return;
     }
     while (atomic_flag_test_and_set(&somebody_speaks)) (void)pause(); /* until that thread ends them all */
-    tell("moxie: ");
     tell(path);
-    tell(": was cut short or could not be read while running; restore the file\n");
     mox_cli_tty_restore();
     _exit(EXIT_IO);
 }

@@ -14,10 +14,25 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES_MAX = 1 << 30 };
+
+/* Until there is something to read, or nothing any more; false: a signal came first. */
+static bool wait_for_bytes(int fd)
+{
+    struct pollfd in[2] = {{.fd = fd, .events = POLLIN}, {.fd = mox_cli_stop_waker(), .events = POLLIN}};
+    while (!mox_cli_stop_signal()) {
+        const int n = poll(in, 2, -1);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 || in[0].revents) return true; /* read tells what is wrong */
+        char bytes[64];
+        while (read(in[1].fd, bytes, sizeof bytes) > 0) {} /* the signal says more, if it was one */
+    }
+    return false;
+}
 
 static int read_all(int fd, const char *name, mox_cli_text *out)
 {
@@ -32,9 +47,9 @@ static int read_all(int fd, const char *name, mox_cli_text *out)
             }
             out->bytes = bigger;
         }
+        if (!wait_for_bytes(fd)) return EXIT_SIGNAL + mox_cli_stop_signal();
         const ssize_t n = read(fd, out->bytes + out->n, capacity - out->n - 1);
-        if (n < 0 && errno == EINTR && !mox_cli_stop_signal()) continue;
-        if (n < 0 && errno == EINTR) return EXIT_SIGNAL + mox_cli_stop_signal();
+        if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
             mox_cli_say("%s: read error: %s", name, strerror(errno));
             return EXIT_IO;

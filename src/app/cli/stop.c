@@ -7,10 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static mox_cancel flag;
-static volatile sig_atomic_t asked;
+static atomic_int asked; /* the first signal; two may come at once, each to a thread of its own */
 static int waker[2] = {-1, -1}; /* a pipe */
 
 int mox_cli_stop_waker(void) { return waker[0]; }
@@ -25,11 +26,11 @@ void mox_cli_stop_wake(void)
 
 static void on_signal(int number)
 {
-    if (asked) {
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&asked, &none, number)) {
         mox_cli_tty_restore();
         _exit(EXIT_SIGNAL + number);
     }
-    asked = number;
     mox_cancel_raise(&flag);
     mox_cli_stop_wake();
 }
@@ -37,8 +38,8 @@ static void on_signal(int number)
 void mox_cli_stop_catch(void)
 {
     if (waker[0] < 0 && pipe2(waker, O_CLOEXEC | O_NONBLOCK) != 0) waker[0] = waker[1] = -1;
-    /* no SA_RESTART: a read that waits for input returns and sees the flag */
-    struct sigaction action = {.sa_handler = on_signal};
+    /* a write that waits for its reader goes on; who waits for input asks the waker too */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaddset(&action.sa_mask, SIGINT);
     sigaddset(&action.sa_mask, SIGTERM);

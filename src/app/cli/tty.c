@@ -32,13 +32,19 @@ void mox_cli_tty_restore(void)
     if (kept) (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
 }
 
+/* Whether what the program did comes again by itself when the handler returns: not what keys, terminals and others send. */
+static bool is_fault(int number, const siginfo_t *info)
+{
+    return info->si_code > 0 && (number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL);
+}
+
 static void on_fatal(int number, siginfo_t *info, void *context)
 {
     (void)context;
     mox_cli_tty_restore();
     for (int i = 0; i < N_FATAL; i++)
         if (fatal_signals[i] == number) (void)sigaction(number, &before_fatal[i], NULL);
-    if (info->si_code <= 0) (void)raise(number); /* sent; a fault comes again by itself */
+    if (!is_fault(number, info)) (void)raise(number);
 }
 
 void mox_cli_tty_keep(void)

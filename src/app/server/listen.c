@@ -107,13 +107,20 @@ mox_status mox_listen_unix(mox_listener *l, const char *path, mox_err *err)
         *l = (mox_listener){.fd = -1};
         return mox_fail(err, MOX_E_IO, "cannot listen at %s: %s", path, strerror(why));
     }
+    l->has_path = true;
     (void)snprintf(l->address, sizeof l->address, "%s", path);
     return MOX_OK;
 }
 
+void mox_listener_leave(mox_listener *l)
+{
+    if (l->has_path) (void)unlink(l->unix_path);
+    l->has_path = false;
+}
+
 void mox_listener_forget(mox_listener *l)
 {
-    if (l->unix_path) (void)unlink(l->unix_path);
+    mox_listener_leave(l);
     mox_free(l->unix_path);
     *l = (mox_listener){.fd = -1};
 }

@@ -209,6 +209,7 @@ static void drain(mox_server *s)
 {
     const double end = mox_clock_now() + drain_s;
     atomic_store(&s->draining, true);
+    mox_listener_leave(&s->listener);
     mox_http_quiesce(s->http);
     mox_log_note(&s->log, NULL, "stopping: replies under way may finish");
     while (mox_clock_now() < end) {
@@ -253,6 +254,7 @@ static int run(mox_server *s, const mox_cli_options *o)
         announce(s);
         code = wait_for_the_end(s);
     } else if (s->listener.fd >= 0) {
+        mox_listener_leave(&s->listener);
         (void)close(s->listener.fd);
     }
     mox_scheduler_stop(s->scheduler);
