@@ -23,6 +23,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 ANSWER = "The capital of France is Paris."
 # The model may not stop by itself for thousands of tokens.
 ENDLESS = {"temperature": 50, "top_k": 0, "top_p": 1, "min_p": 0, "grammar": "root ::= [a-z ]{60000}"}
+SLOWLY = ("--isa", "ref", "-t", "1")  # for a server whose replies must still run when the test looks
 WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Get the current weather of a city.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "The name of the city"}}, "required": ["city"]}}}
 SLOW = float(os.environ.get("SERVER_TEST_SLOW", "1"))  # sanitizers are slower
@@ -239,5 +240,5 @@ def in_threads(functions):
     return results
 
 
-__all__ = ["ANSWER", "DEMO", "ENDLESS", "MOXIE", "QUESTION", "ROOT", "SLOW", "Server", "Skip", "WEATHER", "broken_demo", "drain", "events_of",
+__all__ = ["ANSWER", "DEMO", "ENDLESS", "MOXIE", "QUESTION", "ROOT", "SLOW", "SLOWLY", "Server", "Skip", "WEATHER", "broken_demo", "drain", "events_of",
            "in_threads", "request_bytes", "run_tests", "signal", "socket", "status_of"]

@@ -739,7 +739,7 @@ def test_ambiguous_grammar():
 
 def test_queue():
     """One slot and a queue of two: the fourth request is told to come back later, and the rest are answered."""
-    with Server("--parallel", "1", "--queue", "2") as s:
+    with Server("--parallel", "1", "--queue", "2", *SLOWLY) as s:
         with s.connect() as first:
             first.sendall(request_bytes(body={"messages": QUESTION, "stream": True, **ENDLESS}))
             assert s.until(lambda: s.metric("num_requests_running") == 1)

@@ -140,7 +140,7 @@ def test_floods():
                         assert status_of(c.recv(4096)) == expected
                         waits.append(time.monotonic() - began)
             in_threads([ask] * 16)
-            assert 200 / SLOW < len(waits) < 2 * 500, len(waits)
+            assert 100 / SLOW < len(waits) < 2 * 500, len(waits)
             waits.sort()
             assert waits[len(waits) * 9 // 10] < 0.2 * SLOW, waits[-100:]  # a busy machine may pause once
         waits = []
@@ -216,13 +216,13 @@ def left(s, data, wait_for, after):
         started = time.monotonic()
     assert s.until(s.idle, 3), "still at work for nobody"
     seen = time.monotonic() - started
-    assert seen < 1 * SLOW, seen
+    assert seen < 3 * SLOW, seen
     assert s.until(after, 2), "cancelled requests are counted"
 
 
 def test_gone_clients():
     """Clients that leave in the queue, in prefill and while a reply is made, streamed or not."""
-    with Server("--parallel", "1", "-n", "3900", "-c", "4k") as s:
+    with Server("--parallel", "1", "-n", "3900", "-c", "4k", *SLOWLY) as s:
         def cancelled():
             _, _, text = s.ask("GET", "/metrics")
             return int([x for x in text.decode().splitlines() if 'reason="cancelled"' in x][0].split()[-1])

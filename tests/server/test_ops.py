@@ -47,23 +47,24 @@ def test_addresses():
             assert s.ask("GET", "/health")[0] == 200
 
 
-def test_successor_at_the_same_path():
-    """A server that drains has left its path: another takes it over, and keeps it when the first one ends."""
+def test_successor():
+    """A server that drains has left its path or port: another takes it over, and keeps it when the first one ends."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "socket"
-        with Server("--unix-socket", path) as first:
-            stream = first.connect()
-            body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4000, "stream": True, **ENDLESS}).encode()
-            stream.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            assert status_of(stream.recv(4096)) == 200
-            first.process.terminate()
-            assert first.until(lambda: not path.exists())
-            with Server("--unix-socket", path) as second:
-                assert first.process.poll() is None, "it did not wait for its reply"
-                stream.close()
-                assert first.process.wait(40) == 0
-                assert status_of(second.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
-            assert not path.exists()
+        for words in (("--unix-socket", path), ("--port", "0")):
+            with Server(*words, *SLOWLY) as first:
+                stream = first.connect()
+                stream.sendall(request_bytes(body={"messages": QUESTION, "stream": True, **ENDLESS}))
+                assert status_of(stream.recv(4096)) == 200
+                first.process.terminate()
+                assert first.until(lambda: "stopping" in first.errors())
+                assert not path.exists()
+                with Server(*(words if first.path else ("--port", first.port))) as second:
+                    assert first.process.poll() is None, "it did not wait for its reply"
+                    stream.close()
+                    assert first.process.wait(40) == 0
+                    assert status_of(second.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")) == 200
+                assert not path.exists()
 
 
 def test_few_files():
@@ -130,7 +131,7 @@ def test_signals():
     """SIGTERM lets a reply finish and takes no new ones; a second one ends at once; SIGHUP opens the log anew."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        s = Server("--log-file", log, "--log-json")
+        s = Server("--log-file", log, "--log-json", *SLOWLY)
         s.chat(model="gpt-4")
         assert s.until(lambda: log.read_text().count("\n") == 1)
         line = json.loads(log.read_text().splitlines()[-1])
@@ -143,7 +144,7 @@ def test_signals():
         s.chat()
         assert s.until(lambda: len(log.read_text().splitlines()) == 1)
         with s.connect() as c:
-            c.sendall(request_bytes(body={"messages": QUESTION, "stream": True, "max_tokens": 2000, **ENDLESS}))
+            c.sendall(request_bytes(body={"messages": QUESTION, "stream": True, "max_tokens": 300, **ENDLESS}))
             assert s.until(lambda: s.metric("num_requests_running") == 1)
             s.process.send_signal(signal.SIGTERM)
             answer = drain(c)
@@ -305,7 +306,7 @@ def test_states_on_a_full_disk():
             assert s.chat(story("cat"), max_tokens=4)[0] == 200
             assert s.until(lambda: s.chat(max_tokens=1)[0] == 200 and "states are kept across restarts again" in s.errors(), 10)
             assert s.errors().count("File too large") == 1
-        assert [path.suffix for path in Path(folder).iterdir() if path.name != "lock"] == [".state"]
+        assert {path.suffix for path in Path(folder).iterdir() if path.name != "lock"} == {".state"}
 
 
 def test_log_is_harmless():

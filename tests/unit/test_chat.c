@@ -5,10 +5,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "chat_kit.h"
 #include "fail_nth.h"
 
@@ -22,6 +22,9 @@
 #define USER(text) "[{\"role\": \"user\", \"content\": \"" text "\"}]"
 
 static mox_tokenizer *tokenizer; /* of Qwen3 */
+
+/* Of this process, whatever the machine does meanwhile. */
+static double cpu_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 static int begin(void **state)
 {
@@ -158,17 +161,17 @@ static void test_large_sources(void **state)
     memset(text, 'x', n);
     kit_clear();
     kit_write("chat_template.jinja", text, n);
-    double started = mox_clock_now();
+    double started = cpu_seconds();
     open_and_render(NULL, NULL, MOX_E_FORMAT, out, sizeof out);
-    assert_true(mox_clock_now() - started < LIMIT_S);
+    assert_true(cpu_seconds() - started < LIMIT_S);
     assert_non_null(strstr(out, "chat_template.jinja"));
     kit_clear();
     memcpy(text, "{\"chat_template\": \"", 19);
     memcpy(text + n - 2, "\"}", 2);
     kit_write("chat_template.json", text, n);
-    started = mox_clock_now();
+    started = cpu_seconds();
     open_and_render(NULL, NULL, MOX_E_FORMAT, out, sizeof out);
-    assert_true(mox_clock_now() - started < LIMIT_S);
+    assert_true(cpu_seconds() - started < LIMIT_S);
     assert_non_null(strstr(out, "chat_template.json"));
     free(text);
 }
@@ -363,7 +366,7 @@ static void test_limits(void **state)
         {"{{ raise_exception('Only ' ~ messages[0].role ~ 's, please') }}", MOX_E_REFUSED, "Only users, please"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const double started = mox_clock_now();
+        const double started = cpu_seconds();
         mox_chat *c = open_template(cases[i].text);
         mox_prompt p;
         mox_err err;
@@ -371,7 +374,7 @@ static void test_limits(void **state)
         if (render(c, &request, &p, &err) != cases[i].status) fail_msg("%s: %s", cases[i].text, err.msg);
         if (cases[i].words && !strstr(err.msg, cases[i].words)) fail_msg("%s: %s", cases[i].text, err.msg);
         mox_chat_close(&c);
-        const double took = mox_clock_now() - started;
+        const double took = cpu_seconds() - started;
         if (took > LIMIT_S) fail_msg("%s: %.1f s", cases[i].text, took);
     }
 }
@@ -585,10 +588,10 @@ static void test_large_requests(void **state)
         mox_chat *c = kit_chat(&families[i], t);
         mox_prompt p;
         mox_err err;
-        const double started = mox_clock_now();
+        const double started = cpu_seconds();
         const mox_chat_request request = {.messages = kit_json_text(messages), .kwargs = kit_json_text(kwargs)};
         if (render(c, &request, &p, &err) != MOX_OK) fail_msg("%s: %s", families[i].file, err.msg);
-        const double took = mox_clock_now() - started;
+        const double took = cpu_seconds() - started;
         assert_non_null(strstr(p.text, "answer 4999"));
         if (took > LIMIT_S) fail_msg("%s: %.1f s", families[i].file, took);
         mox_prompt_free(&p);
@@ -613,9 +616,9 @@ static void test_many_calls(void **state)
     const mox_said said = {.message = 8999, .opening = "<|im_start|>assistant\n", .n_opening = 22,
                            .text = {.text = "<tool_call>{\"name\":\"get_weather\"}</tool_call>", .n = 45}};
     const mox_chat_request request = {.messages = kit_json_text(messages), .said = &said, .n_said = 1};
-    const double started = mox_clock_now();
+    const double started = cpu_seconds();
     if (render(c, &request, &p, &err) != MOX_OK) fail_msg("%s", err.msg);
-    assert_true(mox_clock_now() - started < LIMIT_S);
+    assert_true(cpu_seconds() - started < LIMIT_S);
     assert_non_null(strstr(p.text, said.text.text));
     mox_prompt_free(&p);
     mox_chat_close(&c);

@@ -231,7 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         if "read" in said and body.get("return_progress"):
             for done in range(0, 8193, 1024):
                 self.chunk({}, prompt_progress={"total": 8192, "cache": 0, "processed": done, "time_ms": done // 4})
-                time.sleep(0.15)
+                time.sleep(0.5)  # there must be time to look at it
         began = time.monotonic()
         n = 0
         for name, text in (("reasoning_content", reasoning), ("content", content)):

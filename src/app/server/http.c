@@ -647,7 +647,7 @@ mox_status mox_http_start(mox_http **out, const mox_http_opts *opts, mox_err *er
     mox_http *h = mox_alloc_array(1, sizeof *h);
     if (!h) return mox_fail_memory(err, sizeof *h, "the server");
     h->opts = *opts;
-    h->epoll = h->waker = h->timer = -1;
+    h->epoll = h->waker = h->timer = h->old_listener = -1;
     pthread_mutex_init(&h->lock, NULL);
     pthread_mutex_init(&h->queue_lock, NULL);
     pthread_cond_init(&h->queue_filled, NULL);
@@ -668,7 +668,9 @@ void mox_http_quiesce(mox_http *h)
 {
     atomic_store(&h->quiet, true);
     const MHD_socket listener = MHD_quiesce_daemon(h->daemon);
-    if (listener != MHD_INVALID_SOCKET) (void)close(listener);
+    if (listener == MHD_INVALID_SOCKET) return;
+    (void)shutdown(listener, SHUT_RDWR);
+    h->old_listener = listener;
 }
 
 int mox_http_busy(mox_http *h)
@@ -722,6 +724,7 @@ void mox_http_stop(mox_http **http)
     mox_http_end_delays(h);
     lose_everybody(h);
     if (h->daemon) MHD_stop_daemon(h->daemon);
+    if (h->old_listener >= 0) (void)close(h->old_listener);
     mox_http_watch_stop(h);
     mox_free(h->workers);
     pthread_cond_destroy(&h->idle);

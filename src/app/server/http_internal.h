@@ -41,6 +41,7 @@ struct mox_http {
     uint64_t serial;
     int n_busy;
     atomic_bool quiet; /* connections end with their next answer */
+    int old_listener;  /* at which nobody is heard any more, or -1: threads of the daemon may still look at it */
     atomic_bool stopping;
     atomic_llong body_bytes; /* that all calls hold */
 
