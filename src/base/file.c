@@ -327,6 +327,24 @@ static mox_status fail_write(mox_out *o, int failure, mox_err *err)
     return status;
 }
 
+/* The file that nobody else writes, empty; a negative errno: there is none, EWOULDBLOCK: somebody writes it.  Where the
+ * file system has no locks we must trust that nobody does. */
+static int open_alone(const char *path, int flags, mode_t mode)
+{
+    for (;;) {
+        struct stat ours, named;
+        const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
+        if (fd < 0) return -errno;
+        int failure = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? EWOULDBLOCK : 0;
+        if (!failure && fstat(fd, &ours) != 0) failure = errno;
+        const bool renamed = !failure && (stat(path, &named) != 0 || named.st_dev != ours.st_dev || named.st_ino != ours.st_ino);
+        if (!failure && !renamed && ftruncate(fd, 0) != 0) failure = errno;
+        if (!failure && !renamed) return fd;
+        close(fd);
+        if (failure) return -failure; /* else who wrote it has completed it meanwhile */
+    }
+}
+
 static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *err)
 {
     *o = MOX_OUT_CLOSED;
@@ -341,10 +359,15 @@ static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *
     (void)snprintf(o->temporary, room, "%s.part", path);
     int failure = mox_io_injected(path, "write");
     if (!failure) {
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (durable ? O_NOFOLLOW : 0), durable ? 0600 : 0666);
-        if (o->fd < 0) failure = errno;
+        const int fd = open_alone(o->temporary, durable ? O_NOFOLLOW : 0, durable ? 0600 : 0666);
+        if (fd >= 0) o->fd = fd;
+        else failure = -fd;
     }
-    return failure ? fail_write(o, failure, err) : MOX_OK;
+    if (failure != EWOULDBLOCK) return failure ? fail_write(o, failure, err) : MOX_OK;
+    mox_free(o->temporary); /* not ours to remove */
+    o->temporary = NULL;
+    mox_out_discard(o);
+    return mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", path);
 }
 
 mox_status mox_out_open(mox_out *o, const char *path, mox_err *err) { return open_out(o, path, false, err); }
@@ -387,11 +410,11 @@ mox_status mox_out_commit(mox_out *o, mox_err *err)
         if (!failure && fsync(o->fd) != 0) failure = errno;
     }
     if (!failure) {
-        const int fd = o->fd;
-        o->fd = -1;
-        if (close(fd) != 0 || rename(o->temporary, o->path) != 0) failure = errno; /* some systems report a full disk here */
+        const int again = dup(o->fd); /* some systems report a full disk when a file is closed; ours stays locked until it has its name */
+        if (again < 0 || close(again) != 0 || rename(o->temporary, o->path) != 0) failure = errno;
     }
     if (failure) return fail_write(o, failure, err);
+    close(o->fd);
     if (o->durable) sync_folder_of(o->path);
     mox_free(o->path);
     mox_free(o->temporary);

@@ -6,8 +6,8 @@
  * our own that stands for a file: then it has no descriptor and its mapping may be
  * written until it is handed on.
  *
- * A mox_out is a file being written: it appears under its name when it is complete,
- * and what was written is removed when it is not. */
+ * A mox_out is a file being written, by one program at a time: it appears under its name
+ * when it is complete, and what was written is removed when it is not. */
 #ifndef MOX_BASE_FILE_H
 #define MOX_BASE_FILE_H
 

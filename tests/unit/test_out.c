@@ -1,0 +1,161 @@
+/* Files that appear when they are complete, written by several at once: all of one writer's bytes or of another's. */
+#include "base/file.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_WRITERS = 3, N_TIMES = 400, PIECES = 8, PIECE = 100 };
+
+static char folder[] = "/tmp/moxie-out-XXXXXX";
+static char path[64], temporary[80];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    (void)snprintf(path, sizeof path, "%s/file", folder);
+    (void)snprintf(temporary, sizeof temporary, "%s.part", path);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    (void)unlink(path);
+    (void)unlink(temporary);
+    return rmdir(folder);
+}
+
+static size_t read_whole(char *bytes, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return 0;
+    const size_t n = fread(bytes, 1, room, f);
+    (void)fclose(f);
+    return n;
+}
+
+static void put(mox_out *o, const char *text)
+{
+    mox_err err;
+    if (mox_out_write(o, text, strlen(text), &err) != MOX_OK) fail_msg("%s", err.msg);
+}
+
+static void the_second_writer_waits(void **state)
+{
+    (void)state;
+    mox_out first, second;
+    mox_err err;
+    char bytes[32];
+    assert_int_equal(mox_out_open(&first, path, &err), MOX_OK);
+    put(&first, "of the ");
+    assert_int_equal(mox_out_open(&second, path, &err), MOX_E_IO);
+    assert_non_null(strstr(err.msg, path));
+    assert_non_null(strstr(err.msg, "another program is writing it"));
+    mox_out_discard(&second); /* closed storage */
+    put(&first, "first");
+    assert_int_equal(mox_out_commit(&first, &err), MOX_OK);
+    assert_int_equal(read_whole(bytes, sizeof bytes), 12);
+    assert_memory_equal(bytes, "of the first", 12);
+    assert_int_equal(mox_out_open(&second, path, &err), MOX_OK);
+    put(&second, "second");
+    assert_int_equal(mox_out_commit(&second, &err), MOX_OK);
+    assert_int_equal(read_whole(bytes, sizeof bytes), 6);
+    assert_int_not_equal(access(temporary, F_OK), 0);
+}
+
+static void what_a_killed_program_left_is_replaced(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    char bytes[32];
+    FILE *f = fopen(temporary, "wb");
+    assert_non_null(f);
+    assert_true(fputs("longer than what follows", f) >= 0 && fclose(f) == 0);
+    assert_int_equal(mox_out_open(&o, path, &err), MOX_OK);
+    put(&o, "short");
+    assert_int_equal(mox_out_commit(&o, &err), MOX_OK);
+    assert_int_equal(read_whole(bytes, sizeof bytes), 5);
+}
+
+typedef struct writer {
+    pthread_t thread;
+    char letter;
+    int n_whole, n_refused;
+    atomic_bool *go_on;
+} writer;
+
+static void *write_often(void *user)
+{
+    writer *w = user;
+    char piece[PIECE];
+    memset(piece, w->letter, sizeof piece);
+    for (int time = 0; time < N_TIMES; time++) {
+        mox_out o;
+        mox_status status = mox_out_open(&o, path, NULL);
+        w->n_refused += status != MOX_OK;
+        for (int i = 0; i < PIECES && status == MOX_OK; i++) status = mox_out_write(&o, piece, sizeof piece, NULL);
+        w->n_whole += status == MOX_OK && mox_out_commit(&o, NULL) == MOX_OK;
+    }
+    return NULL;
+}
+
+static void *read_often(void *user)
+{
+    const writer *w = user;
+    uintptr_t n_mixed = 0;
+    while (atomic_load(w->go_on)) {
+        char bytes[PIECES * PIECE + 1];
+        const size_t n = read_whole(bytes, sizeof bytes);
+        bool whole = n == PIECES * PIECE;
+        for (size_t i = 1; i < n; i++) whole = whole && bytes[i] == bytes[0];
+        n_mixed += !whole;
+    }
+    return (void *)n_mixed;
+}
+
+static void no_reader_sees_a_mixture(void **state)
+{
+    (void)state;
+    writer w[N_WRITERS];
+    atomic_bool go_on = true;
+    int n_whole = 0;
+    writer reader = {.letter = 'a', .go_on = &go_on};
+    (void)write_often(&reader); /* there is something to read */
+    assert_int_equal(reader.n_whole, N_TIMES);
+    assert_int_equal(pthread_create(&reader.thread, NULL, read_often, &reader), 0);
+    for (int i = 0; i < N_WRITERS; i++) {
+        w[i] = (writer){.letter = (char)('a' + i)};
+        assert_int_equal(pthread_create(&w[i].thread, NULL, write_often, &w[i]), 0);
+    }
+    for (int i = 0; i < N_WRITERS; i++) {
+        assert_int_equal(pthread_join(w[i].thread, NULL), 0);
+        assert_int_equal(w[i].n_whole + w[i].n_refused, N_TIMES);
+        n_whole += w[i].n_whole;
+    }
+    assert_true(n_whole > 0); /* one may be refused each time, while another that has it waits for a processor */
+    void *n_mixed;
+    atomic_store(&go_on, false);
+    assert_int_equal(pthread_join(reader.thread, &n_mixed), 0);
+    assert_int_equal((uintptr_t)n_mixed, 0);
+    assert_int_not_equal(access(temporary, F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_second_writer_waits),
+                                       cmocka_unit_test(what_a_killed_program_left_is_replaced),
+                                       cmocka_unit_test(no_reader_sees_a_mixture)};
+    return cmocka_run_group_tests_name("out", tests, make_folder, remove_folder);
+}
