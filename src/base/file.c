@@ -331,7 +331,7 @@ static mox_status fail_write(mox_out *o, int failure, mox_err *err)
  * file system has no locks we must trust that nobody does. */
 static int open_alone(const char *path, int flags, mode_t mode)
 {
-    for (;;) {
+    for (int tries = 0; tries < 1000; tries++) {
         struct stat ours, named;
         const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
         if (fd < 0) return -errno;
@@ -343,6 +343,7 @@ static int open_alone(const char *path, int flags, mode_t mode)
         close(fd);
         if (failure) return -failure; /* else who wrote it has completed it meanwhile */
     }
+    return -EWOULDBLOCK;
 }
 
 static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *err)
@@ -363,9 +364,10 @@ static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *
         if (fd >= 0) o->fd = fd;
         else failure = -fd;
     }
-    if (failure != EWOULDBLOCK) return failure ? fail_write(o, failure, err) : MOX_OK;
+    if (!failure) return MOX_OK;
     mox_free(o->temporary); /* not ours to remove */
     o->temporary = NULL;
+    if (failure != EWOULDBLOCK) return fail_write(o, failure, err);
     mox_out_discard(o);
     return mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", path);
 }
@@ -411,7 +413,7 @@ mox_status mox_out_commit(mox_out *o, mox_err *err)
     }
     if (!failure) {
         const int again = dup(o->fd); /* some systems report a full disk when a file is closed; ours stays locked until it has its name */
-        if (again < 0 || close(again) != 0 || rename(o->temporary, o->path) != 0) failure = errno;
+        if ((again >= 0 && close(again) != 0) || rename(o->temporary, o->path) != 0) failure = errno;
     }
     if (failure) return fail_write(o, failure, err);
     close(o->fd);
@@ -424,8 +426,8 @@ mox_status mox_out_commit(mox_out *o, mox_err *err)
 
 void mox_out_discard(mox_out *o)
 {
+    if (o->temporary && o->path) (void)unlink(o->temporary); /* while it is locked: then it may be another program's */
     if (o->fd >= 0) close(o->fd);
-    if (o->temporary && o->path) (void)unlink(o->temporary);
     mox_free(o->path);
     mox_free(o->temporary);
     *o = MOX_OUT_CLOSED;

@@ -260,6 +260,23 @@ static mox_status run_steps(packing *k, mox_manifest *earlier)
 
 /* ---- where it goes ---- */
 
+/* A run that was ended while it wrote its first manifest leaves a part of it; one that still writes it is left alone. */
+static mox_status remove_rest(const char *out, mox_err *err)
+{
+    char rest[sizeof "moxie.pack.json.part"];
+    (void)snprintf(rest, sizeof rest, "%s.part", mox_manifest_name);
+    char *part = mox_path_join(out, rest), *whole = mox_path_join(out, mox_manifest_name);
+    mox_status status = part && whole ? MOX_OK : mox_fail_memory(err, strlen(out) + sizeof rest, "a file name");
+    if (status == MOX_OK && mox_path_exists(part) > 0) {
+        mox_out o;
+        status = mox_out_open(&o, whole, err);
+        mox_out_discard(&o);
+    }
+    mox_free(part);
+    mox_free(whole);
+    return status;
+}
+
 /* I2.  Fills *earlier with what an earlier run left. */
 static mox_status take_folder(const mox_pack_plan *p, const char *out, mox_manifest *earlier, mox_err *err)
 {
@@ -270,14 +287,8 @@ static mox_status take_folder(const mox_pack_plan *p, const char *out, mox_manif
                         "%s: holds a packed model that was not made from %s as it is now; name a new folder", out, p->dir);
     }
     if (status != MOX_E_NOT_FOUND) return status;
-    /* A run that was ended while it wrote its first manifest leaves this. */
-    char rest[sizeof "moxie.pack.json.part"];
-    (void)snprintf(rest, sizeof rest, "%s.part", mox_manifest_name);
-    char *path = mox_path_join(out, rest);
-    if (!path) return mox_fail_memory(err, strlen(out) + sizeof rest, "a file name");
-    mox_path_remove(path);
-    mox_free(path);
-    return mox_dir_make_empty(out, err);
+    status = remove_rest(out, err);
+    return status == MOX_OK ? mox_dir_make_empty(out, err) : status;
 }
 
 /* Writing below the source would change what is read. */

@@ -213,10 +213,7 @@ def left(s, data, wait_for, after):
     with s.connect() as c:
         c.sendall(data)
         assert s.until(wait_for), "it never got there"
-        started = time.monotonic()
     assert s.until(s.idle, 3), "still at work for nobody"
-    seen = time.monotonic() - started
-    assert seen < 3 * SLOW, seen
     assert s.until(after, 2), "cancelled requests are counted"
 
 

@@ -49,7 +49,7 @@ static int read_all(int fd, const char *name, mox_cli_text *out)
         }
         if (!wait_for_bytes(fd)) return EXIT_SIGNAL + mox_cli_stop_signal();
         const ssize_t n = read(fd, out->bytes + out->n, capacity - out->n - 1);
-        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n < 0) {
             mox_cli_say("%s: read error: %s", name, strerror(errno));
             return EXIT_IO;
@@ -65,7 +65,7 @@ int mox_cli_read_file(const char *path, mox_cli_text *out)
 {
     *out = (mox_cli_text){0};
     if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, "standard input", out);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes yet is waited for by poll */
     if (fd < 0) {
         mox_cli_say("%s: cannot open: %s", path, strerror(errno));
         return EXIT_USAGE;

@@ -27,11 +27,11 @@ void mox_cli_stop_wake(void)
 static void on_signal(int number)
 {
     int none = 0;
+    mox_cancel_raise(&flag); /* first: who sees the signal may forget both */
     if (!atomic_compare_exchange_strong(&asked, &none, number)) {
         mox_cli_tty_restore();
         _exit(EXIT_SIGNAL + number);
     }
-    mox_cancel_raise(&flag);
     mox_cli_stop_wake();
 }
 

@@ -32,7 +32,7 @@ void mox_cli_tty_restore(void)
     if (kept) (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
 }
 
-/* Whether what the program did comes again by itself when the handler returns: not what keys, terminals and others send. */
+/* A faulting instruction runs again when the handler returns; a signal that somebody sent must be raised again. */
 static bool is_fault(int number, const siginfo_t *info)
 {
     return info->si_code > 0 && (number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL);

@@ -670,6 +670,7 @@ void mox_http_quiesce(mox_http *h)
     const MHD_socket listener = MHD_quiesce_daemon(h->daemon);
     if (listener == MHD_INVALID_SOCKET) return;
     (void)shutdown(listener, SHUT_RDWR);
+    for (int late; (late = accept(listener, NULL, NULL)) >= 0;) (void)close(late); /* those at a path still wait in line */
     h->old_listener = listener;
 }
 
