@@ -28,8 +28,7 @@ static bool wait_for_bytes(int fd)
         const int n = poll(in, 2, -1);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 || in[0].revents) return true; /* read tells what is wrong */
-        char bytes[64];
-        while (read(in[1].fd, bytes, sizeof bytes) > 0) {} /* the signal says more, if it was one */
+        mox_cli_stop_woken();
     }
     return false;
 }

@@ -49,10 +49,7 @@ static waiting wait_for_input(int timeout_ms)
         const int n = poll(in, timeout_ms < 0 ? 2 : 1, timeout_ms);
         if (n == 0) return WAIT_TIMEOUT;
         if (n < 0 && errno == EINTR) continue;
-        if (in[1].revents) {
-            char bytes[64];
-            while (read(in[1].fd, bytes, sizeof bytes) > 0) {}
-        }
+        if (in[1].revents) mox_cli_stop_woken();
         if (n < 0 || in[0].revents) return WAIT_DATA; /* also at the end and on errors, which read tells */
     }
 }

@@ -24,6 +24,12 @@ void mox_cli_stop_wake(void)
     errno = before;
 }
 
+void mox_cli_stop_woken(void)
+{
+    char bytes[64];
+    while (read(waker[0], bytes, sizeof bytes) > 0) {}
+}
+
 static void on_signal(int number)
 {
     int none = 0;

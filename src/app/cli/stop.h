@@ -20,5 +20,6 @@ void mox_cli_stop_forget(void);
  * when there is none. */
 int mox_cli_stop_waker(void);
 void mox_cli_stop_wake(void); /* as if one had come; safe in signal handlers */
+void mox_cli_stop_woken(void); /* it cannot be read again until the next one */
 
 #endif

@@ -197,12 +197,8 @@ static void catch_signals(void)
 
 static void sleep_until_signal(int timeout_ms)
 {
-    char bytes[64];
     struct pollfd waker = {.fd = mox_cli_stop_waker(), .events = POLLIN};
-    if (poll(&waker, 1, timeout_ms) == 1) {
-        const ssize_t n = read(waker.fd, bytes, sizeof bytes);
-        (void)n;
-    }
+    if (poll(&waker, 1, timeout_ms) == 1) mox_cli_stop_woken();
 }
 
 static void drain(mox_server *s)
