@@ -324,7 +324,7 @@ static void runs_with_trouble_are_reproduced(void **state)
         n_failed += r.n_failed;
         n_cancelled += r.n_cancelled;
         n_lost += r.n_events[MOX_TRACE_LOST];
-        assert_int_equal(r.n_events[MOX_TRACE_SLOTS] > 10, t.squeeze);
+        assert_int_equal(r.n_events[MOX_TRACE_SLOTS] > 2, t.squeeze); /* how many of them is a matter of when reads fail */
     }
     assert_true(n_failed > 0 && n_cancelled > 0 && n_lost > 0);
 }
