@@ -17,12 +17,15 @@ DEMO = os.path.abspath(sys.argv[2])
 WAIT_S = 60
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-# Hot enough that the model does not stop by itself for hundreds of tokens.
-ENDLESS = ["run", "-m", DEMO, "--raw", "-p", "Once", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1"]
-
 # Without the caller's own settings and caches.
 CACHE = tempfile.mkdtemp(prefix="moxie-cache-")
 atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+# A form with so many letters that no kernel ends the reply before the context does.
+LONG_FORM = os.path.join(CACHE, "long.gbnf")
+with open(LONG_FORM, "w") as form:
+    form.write("root ::= [a-z ]{60000}\n")
+ENDLESS = ["run", "-m", DEMO, "--raw", "-p", "Once", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1",
+           "--grammar", LONG_FORM]
 BASE_ENV = {**{k: v for k, v in os.environ.items() if not k.startswith("MOXIE_")}, "XDG_CACHE_HOME": CACHE}
 
 
