@@ -189,6 +189,9 @@ MOX_API const int32_t *mox_turn_tokens(const mox_turn *turn, int64_t *n);
 MOX_API void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out);
 /* How many of them were spent on thinking. */
 MOX_API int64_t mox_turn_thinking_tokens(const mox_turn *turn);
+/* Whether a token's bytes are of the reply as its parts tell it, or of the marks around those: they are not where it
+ * is a special token that neither thinking nor tool calls are written in. */
+MOX_API bool mox_turn_reads(const mox_turn *turn, int32_t token);
 /* The stop string that came up, borrowed from the turn; NULL: none did. */
 MOX_API const char *mox_turn_stop_string(const mox_turn *turn);
 /* The message as a JSON object for the next request's messages.  The caller frees it with

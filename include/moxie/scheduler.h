@@ -50,7 +50,7 @@ typedef enum mox_event_kind {
     MOX_EVENT_PROMPT,    /* a token of the prompt, but the first, for prompt_logprobs: token, top; in order */
     MOX_EVENT_PREFILL,   /* progress: n_done of n_prompt */
     MOX_EVENT_PART,      /* part, call, text, n, turn */
-    MOX_EVENT_TOKEN,     /* a token was chosen: token, top, stop; after the parts that it completed */
+    MOX_EVENT_TOKEN,     /* a token was chosen: token, top, stop, turn; after the parts that it completed */
     MOX_EVENT_DONE       /* the last one: status, err, stop, turn, times */
 } mox_event_kind;
 

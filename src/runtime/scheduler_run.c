@@ -242,7 +242,7 @@ static void show_progress(mox_scheduler *s, const mox_request *r, bool chosen)
 static void tell_token(const mox_scheduler *s, const mox_request *r, const float *logits, mox_stop stop)
 {
     mox_logprob top[MOX_LOGPROBS_MAX];
-    mox_event e = {.kind = MOX_EVENT_TOKEN, .token = {.token = r->token}, .top = top, .stop = stop};
+    mox_event e = {.kind = MOX_EVENT_TOKEN, .token = {.token = r->token}, .top = top, .stop = stop, .turn = r->turn};
     if (r->n_logprobs >= 0) e.n_top = mox_logprobs(logits, s->n_vocab, &e.token, top, r->n_logprobs);
     r->on_event(r->user, &e);
 }

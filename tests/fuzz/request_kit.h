@@ -161,6 +161,7 @@ void mox_turn_get_said(const mox_turn *turn, mox_marked_text *out)
 }
 
 const char *mox_turn_stop_string(const mox_turn *turn) { return turn ? "stop" : NULL; }
+bool mox_turn_reads(const mox_turn *turn, int32_t token) { return turn && token < 300; }
 int64_t mox_turn_thinking_tokens(const mox_turn *turn) { return turn ? 1 : 0; }
 void mox_scheduler_cancel(mox_scheduler *s, uint64_t id) { promise(!s && id); }
 
@@ -169,7 +170,7 @@ static void kit_part(const mox_request_opts *r, const mox_turn *turn, mox_part p
 {
     const mox_logprob top[3] = {{65, -0.5F}, {200, -1.5F}, {66, -3.0F}};
     const mox_event said = {.kind = MOX_EVENT_PART, .part = part, .call = call, .text = text, .n = n, .turn = turn};
-    const mox_event token = {.kind = MOX_EVENT_TOKEN, .token = top[0], .top = top, .n_top = r->n_logprobs < 3 ? r->n_logprobs : 3};
+    const mox_event token = {.kind = MOX_EVENT_TOKEN, .token = top[0], .top = top, .n_top = r->n_logprobs < 3 ? r->n_logprobs : 3, .turn = turn};
     r->on_event(r->user, &said);
     r->on_event(r->user, &token);
 }

@@ -17,6 +17,19 @@ STRICT_TEMPLATE = """{%- for m in messages %}{% if m.role == 'system' and not lo
 {% endif %}"""
 
 
+def changed_demo(folder, **changes):
+    """A copy of the demo model in which functions have changed what is in the JSON files of these names."""
+    model = Path(folder) / "model"
+    model.mkdir()
+    for file in DEMO.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    for name, change in changes.items():
+        value = json.loads((DEMO / f"{name}.json").read_text())
+        change(value)
+        (model / f"{name}.json").write_text(json.dumps(value))
+    return model
+
+
 def text_of(events):
     return "".join(c["delta"].get("content") or "" for _, e in events if e != "[DONE]" for c in e["choices"])
 
@@ -354,7 +367,8 @@ def test_logprobs_are_of_the_content():
              {"messages": ASK_WEATHER, "tools": [WEATHER], "max_tokens": 6}, {"messages": QUESTION, "stop": ["capital of", " of France", "zz"]},
              {"messages": QUESTION, "grammar": 'root ::= "Look." "<tool_call>\\n{\\"name\\": \\"f\\", \\"arguments\\": {}}\\n</tool_call>"', "stop": [".X"]}]
     cases += [{"messages": hi, "seed": seed, **hot} for seed in range(8)] + [{"messages": ASK_WEATHER, "tools": [WEATHER], "seed": seed, **hot} for seed in range(8)]
-    with Server() as s:
+
+    def check_joined(s):
         for fields in cases:
             fields = {"temperature": 0, "logprobs": True, "top_logprobs": 2, "max_tokens": 200, **fields}
             choice = s.post("/v1/chat/completions", fields)[2]["choices"][0]
@@ -366,6 +380,14 @@ def test_logprobs_are_of_the_content():
             assert "".join(c["delta"].get("content") or "" for c in deltas) == text, fields
             assert [t for c in deltas if c["logprobs"] for t in c["logprobs"]["content"]] == content, fields
             assert all(c["delta"]["content"] for c in deltas[1:] if c["logprobs"]), (fields, deltas)
+
+    def make_special(tokenizer):
+        for token in tokenizer["added_tokens"]:
+            token["special"] = True
+    with tempfile.TemporaryDirectory() as folder, Server(model=changed_demo(folder, tokenizer=make_special)) as s:
+        check_joined(s)
+    with Server() as s:
+        check_joined(s)
         broken = next(i for i in range(2048) if s.post("/detokenize", {"tokens": [i]})[2]["content"] == "\ufffd")
         only = {"logprobs": True, "max_tokens": 2, "temperature": 0, "logit_bias": {str(broken): 100}}  # half a character, twice
         assert len(s.chat(QUESTION, **only)[1]["choices"][0]["logprobs"]["content"]) == 2

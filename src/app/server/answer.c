@@ -139,10 +139,10 @@ static void time_token(mox_answer *a, mox_choice *c)
 
 /* ---- logprobs ------------------------------------------------------------------------------------ */
 
-/* Whether the token is, or may turn out to be, of the reply's text.  Special tokens never are. */
+/* Whether the token is, or may turn out to be, of the reply's text. */
 static bool may_be_text(const mox_answer *a, const mox_choice *c, const mox_event *e)
 {
-    if (is_end(a, e) || mox_tokenizer_is_special(a->server->session.tokenizer, e->token.token)) return false;
+    if (is_end(a, e) || !mox_turn_reads(e->turn, e->token.token)) return false;
     return c->text_came ? !c->in_thinking && !c->in_call : !c->other_came;
 }
 
