@@ -593,6 +593,16 @@ def test_responses_are_true():
         n_joined = s.post("/v1/responses", {"input": QUESTION + said + QUESTION, "max_output_tokens": 1})[2]["usage"]["input_tokens"]
         message = {"role": "assistant", "content": "one\ntwo"}
         assert n_joined == s.chat(QUESTION + [message] + QUESTION, max_tokens=1)[1]["usage"]["prompt_tokens"]
+    with tempfile.TemporaryDirectory() as folder:
+        endless = lambda config: config.update(eos_token_id=0)
+        model = changed_demo(folder, generation_config=endless, config=lambda c: endless(c["text_config"]), tokenizer_config=lambda c: c.pop("eos_token"))
+        with Server(model=model) as s:  # which goes on behind the call until it is cut
+            fields = {**called, "max_output_tokens": n + 15}
+            whole = s.post("/v1/responses", fields)[2]["output"]
+            streamed = s.stream("/v1/responses", fields)[-1][1]["response"]["output"]
+            expected = [("function_call", "completed"), ("message", "incomplete")]
+            assert sorted((item["type"], item["status"]) for item in whole) == expected, whole
+            assert [(item["type"], item["status"]) for item in streamed] == expected, streamed
     with tempfile.TemporaryDirectory() as folder, Server(model=broken_demo(folder)) as s:
         events = s.stream("/v1/responses", body)
         failed = events[-1][1]["response"]

@@ -243,8 +243,6 @@ static void sort_records(const mox_answer *a, mox_choice *c, const mox_event *e)
     c->n_ahead = text ? c->n_ahead - (int64_t)e->n : 0;
     if (text) accept_records(a, c);
     else c->n_records = c->n_text;
-    c->in_thinking = e->part == MOX_PART_THINKING;
-    c->in_call = !text && !c->in_thinking;
     c->text_came |= text;
     c->other_came |= !text;
 }
@@ -261,6 +259,8 @@ static void tell_token(mox_answer *a, mox_choice *c, const mox_event *e)
 static void tell_part(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     if (a->ask.n_logprobs >= 0) sort_records(a, c, e);
+    c->in_thinking = e->part == MOX_PART_THINKING;
+    c->in_call = e->part == MOX_PART_CALL_NAME || e->part == MOX_PART_CALL_ARGUMENTS;
     if (!a->begun || !a->api->part || (e->call > 0 && a->ask.single_call)) return;
     a->api->part(a, c, e);
     mox_answer_send(a);

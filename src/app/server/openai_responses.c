@@ -260,19 +260,22 @@ static void part(mox_answer *a, mox_choice *c, const mox_event *e)
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-/* Of the last item, unless it is a call, which is told when it is whole: the limit of tokens cuts it. */
-static item_state last_state(const mox_event *e) { return e->stop == MOX_STOP_LENGTH ? CUT : WHOLE; }
+/* The limit of tokens cuts what the reply was in, unless that is a call, which is told when it is whole. */
+static item_state last_state(const mox_choice *c, const mox_event *e, int kind)
+{
+    const int last = c->in_thinking ? REASONING : c->in_call ? CALL : MESSAGE;
+    return e->stop == MOX_STOP_LENGTH && kind == last ? CUT : WHOLE;
+}
 
-static void put_items(mox_answer *a, mox_choice *c, const mox_message *m, item_state last)
+static void put_items(mox_answer *a, mox_choice *c, const mox_message *m, const mox_event *e)
 {
     mox_put *p = &c->json;
     const int32_t n_calls = mox_answer_calls(a, m);
-    const bool text_is_last = n_calls == 0, thinking_is_last = text_is_last && m->n_text == 0;
     if (m->n_thinking > 0)
-        put_text_item(p, a, REASONING, c->n_blocks++, thinking_is_last ? last : WHOLE, m->thinking, m->n_thinking);
+        put_text_item(p, a, REASONING, c->n_blocks++, last_state(c, e, REASONING), m->thinking, m->n_thinking);
     if (m->n_text > 0) {
         if (c->n_blocks > 0) mox_putf(p, ",");
-        put_text_item(p, a, MESSAGE, c->n_blocks++, text_is_last ? last : WHOLE, m->text, m->n_text);
+        put_text_item(p, a, MESSAGE, c->n_blocks++, last_state(c, e, MESSAGE), m->text, m->n_text);
     }
     for (int32_t i = 0; i < n_calls; i++) {
         if (c->n_blocks > 0) mox_putf(p, ",");
@@ -283,12 +286,12 @@ static void put_items(mox_answer *a, mox_choice *c, const mox_message *m, item_s
 static void done(mox_answer *a, mox_choice *c, const mox_event *e)
 {
     if (a->ask.stream) {
-        end_item(a, c, e->turn, last_state(e));
+        end_item(a, c, e->turn, last_state(c, e, c->block));
         return;
     }
     mox_message m;
     mox_turn_get_message(e->turn, &m);
-    put_items(a, c, &m, last_state(e));
+    put_items(a, c, &m, e);
 }
 
 static void end(mox_answer *a)
