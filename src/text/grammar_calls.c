@@ -9,6 +9,7 @@
  * schema. */
 #include "text/grammar.h"
 
+#include "base/alloc.h"
 #include "base/json_fields.h"
 
 #include <stdio.h>
@@ -20,12 +21,13 @@ typedef struct tool {
     char *name;
     size_t n;
     mox_gschema *schema; /* NULL: no parameters are described */
+    uint32_t first_rule, end_rule; /* of the grammar's, those that are of the tool alone */
 } tool;
 
 typedef struct maker {
     mox_gb *b;
     const mox_calls_opts *opts;
-    tool *tools;
+    tool *tools; /* and their names outlive the grammar, for errors */
     uint32_t n_tools;
 } maker;
 
@@ -45,14 +47,13 @@ static mox_status add_tool(void *user, mox_json_span element, mox_err *err)
     if (m->n_tools == TOOLS_MAX)
         return mox_fail(err, MOX_E_LIMIT, "tools: calls can be held to at most %d tools", TOOLS_MAX);
     tool *t = &m->tools[m->n_tools];
-    char *name;
-    MOX_TRY(mox_json_get_string(fields[NAME], "a tool's name", &name, &t->n, err));
-    if (!name) return MOX_OK;
-    t->name = mox_gb_take(m->b, t->n + 1);
-    if (t->name) memcpy(t->name, name, t->n);
-    mox_free(name);
-    if (!t->name) return m->b->status;
-    if (m->opts->name && strcmp(t->name, m->opts->name) != 0) return MOX_OK;
+    MOX_TRY(mox_json_get_string(fields[NAME], "a tool's name", &t->name, &t->n, err));
+    if (!t->name) return MOX_OK;
+    if (m->opts->name && strcmp(t->name, m->opts->name) != 0) {
+        mox_free(t->name);
+        return MOX_OK;
+    }
+    m->n_tools++;
     const mox_json_span schema = fields[PARAMETERS].text ? fields[PARAMETERS] : fields[INPUT_SCHEMA];
     char *label = mox_gb_take(m->b, t->n + 16);
     if (!label) return m->b->status;
@@ -60,7 +61,6 @@ static mox_status add_tool(void *user, mox_json_span element, mox_err *err)
     const mox_schema_opts lenient = {.lenient = true, .warn = m->opts->warn, .warn_user = m->opts->warn_user};
     if (schema.text && schema.text[0] == '{')
         t->schema = mox_gschema_read(m->b, label, (mox_json_text){schema.text, schema.n}, &lenient);
-    m->n_tools++;
     return m->b->status;
 }
 
@@ -68,7 +68,9 @@ static void read_tools(maker *m)
 {
     mox_gb *b = m->b;
     const mox_json_text tools = m->opts->tools;
-    m->tools = mox_gb_take(b, TOOLS_MAX * sizeof *m->tools);
+    m->tools = mox_alloc_array(TOOLS_MAX, sizeof *m->tools);
+    if (!m->tools && b->status == MOX_OK)
+        b->status = mox_fail_memory(b->err, TOOLS_MAX * sizeof *m->tools, "a grammar");
     if (b->status == MOX_OK && tools.n > MOX_GRAMMAR_TEXT_MAX)
         mox_gb_fail(b, MOX_E_LIMIT, "tools: at most %d bytes, and these have %zu", MOX_GRAMMAR_TEXT_MAX, tools.n);
     if (b->status == MOX_OK && tools.text)
@@ -220,7 +222,9 @@ static uint32_t any_call(maker *m, const layout *l, uint32_t next)
 {
     uint32_t all = 0;
     for (uint32_t i = 0; i < m->n_tools && m->b->status == MOX_OK; i++) {
+        m->tools[i].first_rule = m->b->g->n_rules;
         const uint32_t one = l->call(m, &m->tools[i], next);
+        m->tools[i].end_rule = m->b->g->n_rules;
         all = i == 0 ? one : mox_gb_either(m->b, one, all);
     }
     return all;
@@ -258,6 +262,21 @@ static mox_status finish_with_other(maker *m, uint32_t calls, mox_grammar **out,
     return mox_fail(err, MOX_E_ARG, "no text can be like this: what is asked for contradicts itself, or never ends");
 }
 
+/* A rule that begins with itself is the form's, or that of a tool. */
+static mox_status finish(maker *m, uint32_t calls, mox_grammar **out, mox_err *err)
+{
+    const bool other = m->opts->or_object || m->opts->or_schema.text;
+    const mox_status status =
+        m->b->status == MOX_OK && other ? finish_with_other(m, calls, out, err) : mox_gb_finish(m->b, calls, out);
+    for (uint32_t i = 0; i < m->n_tools && status != MOX_OK; i++)
+        if (m->b->bad_rule >= m->tools[i].first_rule && m->b->bad_rule < m->tools[i].end_rule)
+            return mox_fail(err, status,
+                            "tool %.100s: what its parameters may be begins with itself (left recursion), and would never "
+                            "come to an end",
+                            m->tools[i].name);
+    return status;
+}
+
 mox_status mox_grammar_create_calls(mox_grammar **out, const mox_calls_opts *opts, mox_err *err)
 {
     mox_gb b;
@@ -272,6 +291,8 @@ mox_status mox_grammar_create_calls(mox_grammar **out, const mox_calls_opts *opt
     maker m = {.b = &b, .opts = opts};
     read_tools(&m);
     const uint32_t calls = b.status == MOX_OK ? make_reply(&m, l) : 0;
-    const bool other = opts->or_object || opts->or_schema.text;
-    return b.status == MOX_OK && other ? finish_with_other(&m, calls, out, err) : mox_gb_finish(&b, calls, out);
+    const mox_status status = finish(&m, calls, out, err);
+    for (uint32_t i = 0; i < m.n_tools; i++) mox_free(m.tools[i].name);
+    mox_free(m.tools);
+    return status;
 }

@@ -752,9 +752,14 @@ def test_forms_with_tools():
             assert status == 400 and answer["error"]["param"] == "json_schema", answer
         status, answer = s.chat(ASK_WEATHER, tools=[{"type": "web_search"}], **forms[0])  # the fault of the tools
         assert status == 400 and answer["error"]["param"] == "tools", answer
-        long = {"type": "function", "function": {"name": "f", "parameters": {"enum": ["x" * 300000]}}}
-        status, answer = s.chat(ASK_WEATHER, tools=[long], **forms[0])  # or of one of them
-        assert status == 400 and answer["error"]["param"] == "tools", answer
+        circle = {"anyOf": [{"$ref": "#"}, {"type": "object"}]}
+        for parameters in ({"enum": ["x" * 300000]}, circle):
+            for fields in [*forms, {"tool_choice": "required"}]:
+                wrong = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+                status, answer = s.chat(ASK_WEATHER, tools=[WEATHER, wrong], **fields)  # or of one of them
+                assert status == 400 and answer["error"]["param"] == "tools" and "tool f: " in answer["error"]["message"], answer
+        status, answer = s.chat(ASK_WEATHER, tools=[WEATHER], json_schema=circle)
+        assert status == 400 and answer["error"]["param"] == "json_schema" and "begins with itself" in answer["error"]["message"], answer
 
 
 def test_ambiguous_grammar():

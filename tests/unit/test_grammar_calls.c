@@ -157,6 +157,10 @@ static void test_random_calls(void **state)
 
 static void test_refusals(void **state)
 {
+#define A_TOOL "{\"name\": \"a\", \"parameters\": {\"properties\": {\"x\": {\"anyOf\": [{}, {\"type\": \"null\"}]}}}}"
+#define CIRCLE "{\"anyOf\": [{\"$ref\": \"#\"}, {\"type\": \"object\"}]}"
+    static const char circle[] = "[" A_TOOL ", {\"name\": \"b\", \"parameters\": " CIRCLE "}, {\"name\": \"c\"}]";
+    static const char tagged[] = "[" A_TOOL ", {\"name\": \"b\", \"parameters\": {\"properties\": {\"y\": {\"$ref\": \"#/properties/y\"}}}}]";
 #define NEVER "{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#\"}}, \"required\": [\"a\"]}"
     static const struct {
         mox_calls_opts opts;
@@ -173,6 +177,10 @@ static void test_refusals(void **state)
         {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {"{\"enum\": []}", 12}}, "no text can be like this"},
         {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {"{\"$ref\": \"#\"}", 13}}, "begins with itself"},
         {{.format = "hermes", .tools = {tools, sizeof tools - 1}, .or_schema = {NEVER, sizeof NEVER - 1}}, "no text can be like this"},
+        {{.format = "hermes", .tools = {circle, sizeof circle - 1}}, "tool b: what its parameters may be begins with itself"},
+        {{.format = "hermes", .tools = {circle, sizeof circle - 1}, .or_object = true}, "tool b: "},
+        {{.format = "hermes", .tools = {circle, sizeof circle - 1}, .or_schema = {"{}", 2}}, "tool b: "},
+        {{.format = "glm", .tools = {tagged, sizeof tagged - 1}, .parallel = true}, "tool b: "},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
