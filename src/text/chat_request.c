@@ -6,8 +6,9 @@
  * is calls alone (null, or an empty text), content in parts (for templates that only take a
  * string), empty lists of calls (none).  Key order and the spelling of values survive.
  *
- * Refuses: what is no JSON of the right type, tool calls whose arguments are no object,
- * parts that are not text, and kwargs that would stand for the conversation itself. */
+ * Refuses: what is no JSON of the right type, tool calls without a name or whose arguments
+ * are no object, tools whose parameters are none, parts that are not text, and kwargs that
+ * would stand for the conversation itself. */
 #include "text/chat_internal.h"
 #include "base/plant.h"
 #include "base/json_fields.h"
@@ -187,13 +188,19 @@ static mox_status call_field(request_writer *w, const char *key, mox_json_span v
 
 static mox_status write_call(request_writer *w, size_t i, mox_json_span call, mox_err *err)
 {
+    static const char *const names[] = {"function", "name", "arguments"};
+    mox_json_span f[3];
     MOX_PLANT(i == 2);
     w->at.call = i;
     w->at.in_call = true;
     if (!is_object(call)) return wrong(&w->at, err, " must be an object");
-    const mox_status status = write_object(w, call, call_field, err);
+    MOX_TRY(write_object(w, call, call_field, err));
+    MOX_TRY(mox_json_fields(call, "a tool call", names, 3, f, err));
+    if (f[0].text) MOX_TRY(mox_json_fields(f[0], "a tool call's function", &names[1], 2, &f[1], err));
+    if (!f[0].text && !f[1].text) return wrong(&w->at, err, " has no function");
+    if (!f[1].text || !f[2].text) return wrong(&w->at, err, ".function has no %s", f[1].text ? "arguments" : "name");
     w->at.in_call = false;
-    return status;
+    return MOX_OK;
 }
 
 /* ---- content ------------------------------------------------------------------------------ */
@@ -309,16 +316,18 @@ typedef struct tool_check {
 
 static mox_status check_tool(void *user, mox_json_span tool, mox_err *err)
 {
-    static const char *const names[] = {"function", "name"};
+    static const char *const names[] = {"function", "name", "parameters"};
     tool_check *t = user;
-    mox_json_span f[2];
+    mox_json_span f[3];
     if (!is_object(tool)) return mox_fail(err, MOX_E_ARG, "tools[%zu] must be an object", t->n);
-    MOX_TRY(mox_json_fields(tool, "a tool", names, 2, f, err));
+    MOX_TRY(mox_json_fields(tool, "a tool", names, 3, f, err));
     if (f[0].text) {
         if (!is_object(f[0])) return mox_fail(err, MOX_E_ARG, "tools[%zu].function must be an object", t->n);
-        MOX_TRY(mox_json_fields(f[0], "a tool's function", &names[1], 1, &f[1], err));
+        MOX_TRY(mox_json_fields(f[0], "a tool's function", &names[1], 2, &f[1], err));
     }
     if (!is_string(f[1])) return mox_fail(err, MOX_E_ARG, "tools[%zu] has no name", t->n);
+    if (!mox_json_is_null(f[2]) && !is_object(f[2]))
+        return mox_fail(err, MOX_E_ARG, "tools[%zu]: the parameters must be an object", t->n);
     t->n++;
     return MOX_OK;
 }
