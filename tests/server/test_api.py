@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_api.py MOXIE [TEST...] -- what the endpoints take and answer, field by field."""
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -99,6 +100,44 @@ def test_messages_that_are_none():
         assert s.chat(many)[0] == 400  # does not fit
         status, answer = s.chat(QUESTION + [{"role": "assistant", "content": "The capital of"}])
         assert status == 200 and answer["choices"][0]["message"]["content"] == " France is Paris.", answer
+
+
+def test_errors_name_their_place():
+    """What is wrong is told by the names and numbers that the request itself has for it, in each API."""
+    image = [{"type": "image_url", "image_url": {"url": "x"}}]
+    call = lambda **fields: QUESTION + [{"role": "assistant", "tool_calls": [{"id": "c", **fields}]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
+    item = lambda arguments: QUESTION + [{"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}, {"type": "function_call_output", "call_id": "c", "output": "x"}]
+    schema, begun = {"json_schema": {"type": "integer"}}, {"role": "assistant", "content": "The"}
+    chat = [({"messages": [{"role": "user", "content": image}], **schema}, "messages[0].content has a part of type 'image_url'"),
+            ({"messages": call(function={"name": "f", "arguments": "{"}), **schema}, "messages[1].tool_calls[0].function.arguments must be"),
+            ({"messages": [{"role": "system", "content": image}] + QUESTION, **schema}, "messages[0].content has a part of type"),
+            ({"messages": QUESTION + [{"role": "developer", "content": image}]}, "messages[1].content has a part of type"),
+            ({"messages": QUESTION + [{"role": "assistant", "content": 5}]}, "messages[1].content must be"),
+            ({"messages": call(type="custom", custom={"name": "f", "input": "x"})}, "messages[1].tool_calls[0] has no function"),
+            ({"messages": call(function={"name": "f"})}, "messages[1].tool_calls[0].function has no arguments"),
+            ({"messages": call(function={"arguments": "{}"})}, "messages[1].tool_calls[0].function has no name"),
+            ({"messages": QUESTION, "tools": [WEATHER, {"type": "function", "function": {"name": "f", "parameters": 5}}]}, "tools[1]: the parameters must be an object")]
+    responses = [({"input": []}, "input is empty"), ({"input": [begun]}, "input has an assistant message alone"),
+                 ({"input": QUESTION * 2 + item("{")[1:], "instructions": "Be brief."}, "input[2].arguments must be"),
+                 ({"input": item("[1]")}, "input[1].arguments must be"), ({"input": item("{}")[:-1]}, "input ends in tool calls"),
+                 ({"input": QUESTION + [{"role": "user", "content": 5}]}, "input[1].content must be"),
+                 ({"input": QUESTION + [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[1].content has a part of type \"input_image\""),
+                 ({"input": QUESTION + [{"type": "function_call_output", "call_id": "c", "output": {}}]}, "input[1].output must be"),
+                 ({"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f", "parameters": []}]}, "tools[1].parameters must be an object")]
+    block = lambda **fields: {"messages": QUESTION + [{"role": "user", "content": [fields]}]}
+    messages = [(block(type="text"), "messages[1].content has a text block without its text"), (block(type="text", text=None), "without its text"),
+                (block(type="text", text=[{"type": "text", "text": "x"}]), "without its text"),
+                (block(type="tool_result", tool_use_id="c", content=[{"type": "image"}]), "messages[1].content: tool_result.content has a part of type \"image\""),
+                ({"messages": QUESTION, "tools": [CLAUDE_WEATHER, {"name": "f", "input_schema": "{}"}]}, "tools[1].input_schema must be an object")]
+    with Server() as s:
+        for path, cases in [("/v1/chat/completions", chat), ("/v1/responses", responses), ("/v1/messages", messages), ("/v1/messages/count_tokens", messages),
+                            ("/v1/completions", [({"prompt": ""}, "prompt has no tokens"), ({"prompt": ["a", []]}, "prompt has no tokens")])]:
+            for body, words in cases:
+                status, _, answer = s.post(path, body)
+                assert status == 400 and words in answer["error"]["message"], (path, body, answer)
+                assert "messages" in path or answer["error"]["param"] == re.match("[a-z]+", words)[0], (path, body, answer)
+        arguments = s.post("/v1/responses", {"input": item(' {"a": 1} '), "max_output_tokens": 1})
+        assert arguments[0] == 200, arguments
 
 
 def test_final_message():

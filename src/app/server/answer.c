@@ -398,7 +398,9 @@ static bool fits(mox_answer *a, const mox_tokens *prompt)
     const int64_t n_ctx = a->server->n_ctx;
     if (prompt->n < n_ctx && prompt->n > 0) return true;
     if (prompt->n == 0) {
-        a->problem = mox_problem_make(400, NULL, "prompt has no tokens, and a reply needs one to follow");
+        mox_err err;
+        (void)mox_fail(&err, MOX_E_ARG, "prompt has no tokens, and a reply needs one to follow");
+        a->problem = mox_problem_of(&err);
         return false;
     }
     a->problem = mox_problem_make(

@@ -18,7 +18,6 @@ typedef struct translation {
     mox_answer *answer;
     mox_put *out;
     size_t n_out, i; /* messages written; the message that is read */
-    char where[64];
 } translation;
 
 static mox_status wrong(const translation *t, mox_err *err, const char *words)
@@ -72,11 +71,20 @@ typedef struct block_reader {
     int n_calls;
 } block_reader;
 
-static mox_status add_text(mox_put *to, bool *any, mox_json_span value, const char *what, mox_err *err)
+/* The text in a block of the message that is read. */
+static mox_status put_text(const translation *t, mox_json_span value, const char *field, mox_put *out, mox_err *err)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "messages[%zu].content: %s", t->i, field);
+    return mox_content_text(value, what, out, err);
+}
+
+static mox_status add_text(const block_reader *b, mox_put *to, bool *any, mox_json_span value, const char *field,
+                           mox_err *err)
 {
     if (*any) mox_put_raw(to, "\n", 1);
     *any = true;
-    return mox_content_text(value, what, to, err);
+    return put_text(b->t, value, field, to, err);
 }
 
 static mox_status add_result(block_reader *b, const mox_json_span *v, mox_err *err)
@@ -87,7 +95,7 @@ static mox_status add_result(block_reader *b, const mox_json_span *v, mox_err *e
     if (!mox_span_is_string(v[RESULT_OF])) return wrong(t, err, " has a tool_result without tool_use_id");
     mox_status status = mox_json_get_bool(v[IS_ERROR], "is_error", &is_error, err);
     if (is_error) mox_put_raw(&text, "Error: ", 7); /* templates have no other place for it */
-    if (status == MOX_OK) status = mox_content_text(v[CONTENT], "tool_result.content", &text, err);
+    if (status == MOX_OK) status = put_text(t, v[CONTENT], "tool_result.content", &text, err);
     if (status == MOX_OK) {
         begin_message(t, "tool");
         mox_put_json(t->out, mox_writer_text(&text.w), text.w.n);
@@ -122,11 +130,14 @@ static mox_status read_block(void *user, mox_json_span block, mox_err *err)
     mox_json_span v[N_KEYS];
     if (!mox_span_is_object(block)) return wrong(b->t, err, ".content has a block that is no object");
     MOX_TRY(mox_json_fields(block, "a block of content", keys, N_KEYS, v, err));
-    if (mox_span_is(v[TYPE], "text")) return add_text(&b->text, &b->any_text, v[TEXT], "text", err);
+    if (mox_span_is(v[TYPE], "text")) {
+        if (!mox_span_is_string(v[TEXT])) return wrong(b->t, err, ".content has a text block without its text");
+        return add_text(b, &b->text, &b->any_text, v[TEXT], "text", err);
+    }
     if (!b->assistant && mox_span_is(v[TYPE], "tool_result")) return add_result(b, v, err);
     if (b->assistant && mox_span_is(v[TYPE], "thinking")) {
         bool any = b->thinking.w.n > 0;
-        return add_text(&b->thinking, &any, v[THINKING], "thinking", err);
+        return add_text(b, &b->thinking, &any, v[THINKING], "thinking", err);
     }
     if (b->assistant && mox_span_is(v[TYPE], "redacted_thinking")) return MOX_OK; /* nobody can read it */
     if (b->assistant && mox_span_is(v[TYPE], "tool_use")) return add_call(b, v, err);
@@ -205,6 +216,8 @@ static mox_status write_tool(void *user, mox_json_span tool, mox_err *err)
         return MOX_OK;
     }
     if (!mox_span_is_string(v[1])) return mox_fail(err, MOX_E_ARG, "tools[%zu] has no name", t->i);
+    if (!mox_json_is_null(v[3]) && !mox_span_is_object(v[3]))
+        return mox_fail(err, MOX_E_ARG, "tools[%zu].input_schema must be an object", t->i);
     mox_putf(t->out, "%s{\"type\":\"function\",\"function\":{\"name\":", t->n_out++ > 0 ? "," : "");
     mox_put_raw(t->out, v[1].text, v[1].n);
     if (mox_span_is_string(v[2])) {

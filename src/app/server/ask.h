@@ -28,6 +28,7 @@ typedef enum mox_form {
 typedef struct mox_ask {
     /* what; spans are borrowed from the call's body */
     mox_put messages, tools; /* JSON arrays; empty: not there */
+    const char *messages_field; /* what the API calls them; NULL: messages */
     mox_put kwargs;          /* a JSON object, without what think says; empty: not there */
     mox_tokens prompts[MOX_CHOICES]; /* instead of messages */
     int n_prompts;

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/json_fields.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -87,10 +88,18 @@ static mox_status add_message(void *user, const char *role, mox_json_text messag
     return MOX_OK;
 }
 
+/* The text of the message at a place of the request's list. */
+static mox_status put_content(mox_json_span content, size_t at, mox_put *out, mox_err *err)
+{
+    char what[48];
+    (void)snprintf(what, sizeof what, "messages[%zu].content", at);
+    return mox_content_text(content, what, out, err);
+}
+
 static mox_json_span as_span(mox_json_text t) { return (mox_json_span){"messages", t.text, t.n, 0}; }
 
 /* A system message anew: under that name or in the user's words, with what note adds. */
-static mox_status write_system(mox_json_text message, bool as_user, const mox_put *note, mox_put *out,
+static mox_status write_system(mox_json_text message, size_t at, bool as_user, const mox_put *note, mox_put *out,
                                mox_err *err)
 {
     static const char *const names[] = {"content"};
@@ -98,7 +107,7 @@ static mox_status write_system(mox_json_text message, bool as_user, const mox_pu
     mox_put text = {0};
     if (as_user) mox_put_raw(&text, "<system>\n", 9);
     mox_status status = mox_json_fields(as_span(message), "a message", names, 1, &content, err);
-    if (status == MOX_OK) status = mox_content_text(content, "content", &text, err);
+    if (status == MOX_OK) status = put_content(content, at, &text, err);
     if (as_user) mox_put_raw(&text, "\n</system>", 10);
     if (note) mox_putf(&text, "\n\n%s", mox_writer_text(&note->w));
     mox_putf(out, "{\"role\":\"%s\",\"content\":", as_user ? "user" : "system");
@@ -134,7 +143,7 @@ static mox_status write_list(const message_list *l, size_t n, bool rewrite, cons
         const bool as_user = rewrite && refs[i].system && begun,
                    noted = i == 0 && refs[0].system && note->w.n > 0;
         if (as_user || noted || refs[i].developer)
-            MOX_TRY(write_system(refs[i].text, as_user, noted ? note : NULL, out, err));
+            MOX_TRY(write_system(refs[i].text, i, as_user, noted ? note : NULL, out, err));
         else mox_put_raw(out, refs[i].text.text, refs[i].text.n);
     }
     mox_putf(out, "]");
@@ -211,8 +220,7 @@ static const mox_quote *find_quote(const mox_server *s, mox_json_text message)
     return found;
 }
 
-/* shift: of the messages in the list that is rendered. */
-static mox_status find_quoted(const mox_server *s, const message_list *l, int64_t shift, quoted *out,
+static mox_status find_quoted(const mox_server *s, const message_list *l, size_t shift, quoted *out,
                               mox_err *err)
 {
     const message_ref *refs = l->refs.data;
@@ -223,7 +231,7 @@ static mox_status find_quoted(const mox_server *s, const message_list *l, int64_
         const mox_quote *found = refs[i].assistant ? find_quote(s, refs[i].text) : NULL;
         if (!found) continue;
         out->said[out->n] = found->said;
-        out->said[out->n].message = (int64_t)i + shift;
+        out->said[out->n].message = (int64_t)(i + shift);
         out->quotes[out->n++] = found;
     }
     return MOX_OK;
@@ -238,12 +246,32 @@ static void name_kwargs(mox_err *err)
     if (strncmp(e.msg, "kwargs", 6) == 0) (void)mox_fail(err, e.status, "chat_template_%.450s", e.msg);
 }
 
+/* Nobody outside knows of the note that stands before the request's messages. */
+static void name_place(size_t shift, mox_err *err)
+{
+    const mox_err e = *err;
+    size_t at;
+    int n = 0;
+    if (shift > 0 && sscanf(e.msg, "messages[%zu]%n", &at, &n) == 1 && n > 0 && at >= shift)
+        (void)mox_fail(err, e.status, "messages[%zu]%.450s", at - shift, e.msg + n);
+}
+
+/* What the API calls messages; what is wrong with a single one of them it has told before. */
+static void name_messages(const char *field, mox_err *err)
+{
+    static const char name[] = "messages";
+    const mox_err e = *err;
+    if (field && strncmp(e.msg, name, sizeof name - 1) == 0)
+        (void)mox_fail(err, e.status, "%s%.450s", field, e.msg + sizeof name - 1);
+}
+
 typedef struct rendering {
     const mox_ask *ask;
     const mox_server *server;
     const message_list *list;
     quoted quoted;
-    size_t n;   /* messages of the list that are rendered */
+    size_t n;     /* messages of the list that are rendered */
+    size_t shift; /* of them, by a note before the first */
     bool begun; /* the one behind them is the beginning of the reply */
 } rendering;
 
@@ -267,7 +295,10 @@ static mox_status render_once(const rendering *r, bool rewrite, mox_prompt *out,
             .utc_offset_s = localtime_r(&now, &local) ? (int32_t)local.tm_gmtoff : 0,
         };
         status = mox_chat_render(r->server->session.chat, &request, out, err);
-        if (status != MOX_OK) name_kwargs(err);
+        if (status != MOX_OK) {
+            name_kwargs(err);
+            name_place(r->shift, err);
+        }
     }
     mox_put_deinit(&messages);
     return status;
@@ -311,12 +342,12 @@ static mox_status read_beginning(const mox_ask *a, const message_list *l, mox_pu
     MOX_TRY(mox_json_fields(as_span(refs[l->n - 1].text), "a message", names, 3, v, err));
     if (mox_span_is_array(v[1]) && v[1].n > 2)
         return mox_fail(err, MOX_E_ARG,
-                        "messages ends in tool calls; their results must follow, as messages of role tool");
+                        "messages ends in tool calls; their results must follow");
     if (!a->only_counted && !mox_json_is_null(v[2]) && !mox_span_is(v[2], "")) /* no template says how thoughts go on as a reply */
         return mox_fail(err, MOX_E_ARG,
                         "messages ends in an assistant message with thoughts (reasoning_content, or a block or item of "
                         "them), of which only the text can be continued; leave them out");
-    return mox_content_text(v[0], "content", out, err);
+    return put_content(v[0], l->n - 1, out, err);
 }
 
 static mox_status render(rendering *r, mox_asked *out, mox_err *err)
@@ -356,9 +387,13 @@ mox_status mox_ask_render(const mox_ask *a, const mox_server *s, mox_asked *out,
         "messages", (mox_json_text){mox_writer_text(&a->messages.w), a->messages.w.n}, add_message, &l, err);
     if (status == MOX_OK && l.n == 0)
         status = mox_fail(err, MOX_E_ARG, "messages is empty: there is nothing to answer");
-    if (status == MOX_OK) status = find_quoted(s, &l, adds_note(a, &l) ? 1 : 0, &r.quoted, err);
+    if (status == MOX_OK) {
+        r.shift = adds_note(a, &l) ? 1 : 0;
+        status = find_quoted(s, &l, r.shift, &r.quoted, err);
+    }
     if (status == MOX_OK) status = render(&r, out, err);
     if (status == MOX_OK) status = encode(&r, out, err);
+    else name_messages(a->messages_field, err);
     release_quoted(&r.quoted, s);
     mox_buffer_deinit(&l.refs);
     return status;

@@ -5,6 +5,7 @@
 #include "app/server/responses.h"
 
 #include "app/server/structure.h"
+#include "base/alloc.h"
 #include "base/json_fields.h"
 
 #include <stdio.h>
@@ -49,13 +50,21 @@ static void close_assistant(item_reader *r)
     r->open = false;
 }
 
+/* The text of a field of the item that is read. */
+static mox_status put_text(const item_reader *r, mox_json_span value, const char *field, mox_put *out, mox_err *err)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "input[%zu].%s", r->i, field);
+    return mox_content_text(value, what, out, err);
+}
+
 /* Messages that follow each other stay lines of their own. */
 static mox_status add_said(item_reader *r, mox_json_span content, mox_err *err)
 {
     const size_t before = r->text.w.n;
     if (before > 0) mox_put_raw(&r->text, "\n", 1);
     const size_t begin = r->text.w.n;
-    MOX_TRY(mox_content_text(content, "input", &r->text, err));
+    MOX_TRY(put_text(r, content, "content", &r->text, err));
     if (r->text.w.n == begin) r->text.w.n = before;
     return MOX_OK;
 }
@@ -72,7 +81,7 @@ static mox_status add_message(item_reader *r, const mox_json_span *v, mox_err *e
     if (!user && !mox_span_is(v[ROLE], "system") && !mox_span_is(v[ROLE], "developer"))
         return mox_fail(err, MOX_E_ARG, "input[%zu].role must be user, assistant, system or developer", r->i);
     close_assistant(r);
-    const mox_status status = mox_content_text(v[CONTENT], "input", &text, err);
+    const mox_status status = put_text(r, v[CONTENT], "content", &text, err);
     begin_message(r, user ? "user" : "system");
     mox_put_json(r->out, mox_writer_text(&text.w), text.w.n);
     mox_putf(r->out, "}");
@@ -81,11 +90,26 @@ static mox_status add_message(item_reader *r, const mox_json_span *v, mox_err *e
     return status;
 }
 
+/* The text of a JSON object, as what was said is rendered again. */
+static mox_status check_arguments(const item_reader *r, mox_json_span arguments, mox_err *err)
+{
+    char *text = NULL;
+    mox_json_span object = {.name = "arguments"};
+    MOX_TRY(mox_json_get_string(arguments, "arguments", &text, &object.n, err));
+    object.text = text;
+    mox_status status = mox_json_fields(object, "arguments", NULL, 0, NULL, err);
+    mox_free(text);
+    if (status == MOX_E_FORMAT)
+        status = mox_fail(err, MOX_E_ARG, "input[%zu].arguments must be a string with the text of a JSON object", r->i);
+    return status;
+}
+
 static mox_status add_call(item_reader *r, const mox_json_span *v, mox_err *err)
 {
     if (!mox_span_is_string(v[NAME]) || !mox_span_is_string(v[CALL_ID]) || !mox_span_is_string(v[ARGUMENTS]))
         return mox_fail(err, MOX_E_ARG, "input[%zu] is a function_call without name, call_id or arguments",
                         r->i);
+    MOX_TRY(check_arguments(r, v[ARGUMENTS], err));
     r->open = true;
     mox_putf(&r->calls, "%s{\"id\":", r->n_calls++ > 0 ? "," : "");
     mox_put_raw(&r->calls, v[CALL_ID].text, v[CALL_ID].n);
@@ -103,7 +127,7 @@ static mox_status add_output(item_reader *r, const mox_json_span *v, mox_err *er
     if (!mox_span_is_string(v[CALL_ID]))
         return mox_fail(err, MOX_E_ARG, "input[%zu] is a function_call_output without call_id", r->i);
     close_assistant(r);
-    const mox_status status = mox_content_text(v[OUTPUT], "output", &text, err);
+    const mox_status status = put_text(r, v[OUTPUT], "output", &text, err);
     begin_message(r, "tool");
     mox_put_json(r->out, mox_writer_text(&text.w), text.w.n);
     mox_putf(r->out, ",\"tool_call_id\":");
@@ -120,7 +144,7 @@ static mox_status add_thought(void *user, mox_json_span part, mox_err *err)
     item_reader *r = user;
     mox_json_span text;
     MOX_TRY(mox_json_fields(part, "reasoning", names, 1, &text, err));
-    return mox_content_text(text, "reasoning", &r->thinking, err);
+    return put_text(r, text, "content", &r->thinking, err);
 }
 
 static mox_status add_item(void *user, mox_json_span item, mox_err *err)
@@ -154,6 +178,7 @@ static mox_status read_input(mox_answer *a, const mox_fields *f, mox_err *err)
     item_reader r = {.answer = a, .out = &a->ask.messages};
     const mox_field_value *input = &f->v[FIELD_INPUT], *instructions = &f->v[FIELD_INSTRUCTIONS];
     mox_status status = MOX_OK;
+    a->ask.messages_field = "input";
     mox_putf(r.out, "[");
     if (instructions->given && instructions->raw.n > 2) {
         begin_message(&r, "system");
@@ -191,6 +216,8 @@ static mox_status add_tool(void *user, mox_json_span tool, mox_err *err)
         return MOX_OK;
     }
     if (!mox_span_is_string(v[1])) return mox_fail(err, MOX_E_ARG, "tools[%zu] has no name", r->i);
+    if (!mox_json_is_null(v[3]) && !mox_span_is_object(v[3]))
+        return mox_fail(err, MOX_E_ARG, "tools[%zu].parameters must be an object", r->i);
     mox_putf(r->out, "%s{\"type\":\"function\",\"function\":{", r->n_out++ > 0 ? "," : "");
     for (int k = 1, any = 0; k < 5; k++) {
         if (mox_json_is_null(v[k])) continue;
