@@ -3,8 +3,9 @@
  *
  * Messages go through as they are, unknown fields and all, but for what templates do not
  * agree on: arguments of tool calls (an object, or its text), the content of a message that
- * is calls alone (null, or an empty text), content in parts (for templates that only take a
- * string), empty lists of calls (none).  Key order and the spelling of values survive.
+ * is calls alone (null, or an empty text) or null without any (an empty text), content in
+ * parts (for templates that only take a string), empty lists of calls (none).  Key order and
+ * the spelling of values survive.
  *
  * Refuses: what is no JSON of the right type, tool calls without a name or whose arguments
  * are no object, tools whose parameters are none, parts that are not text, and kwargs that
@@ -260,7 +261,8 @@ static mox_status message_field(request_writer *w, const char *key, mox_json_spa
 {
     if (strcmp(key, "content") == 0) {
         if (is_array(value)) return write_parts(w, value, err);
-        if (!is_string(value) && !mox_json_is_null(value))
+        if (mox_json_is_null(value)) return mox_write_text(w->out, "\"\"", err);
+        if (!is_string(value))
             return wrong(&w->at, err, ".content must be a string, null or an array of parts");
     }
     if (strcmp(key, "tool_calls") == 0) {

@@ -96,6 +96,9 @@ def test_messages_that_are_none():
                            {"role": "tool", "tool_call_id": "c", "content": "x"}]
         assert s.chat(good)[0] == 200
         assert s.chat([{"role": "developer", "content": "Be brief."}] + QUESTION)[0] == 200
+        nothing = QUESTION + [{"role": role, "content": None} for role in ("assistant", "user", "tool", "user")]
+        prompt = s.post("/apply-template", {"messages": nothing})[2]["prompt"]
+        assert prompt == s.post("/apply-template", {"messages": [{**m, "content": m["content"] or ""} for m in nothing]})[2]["prompt"], prompt
         many = QUESTION * 400
         assert s.chat(many)[0] == 400  # does not fit
         status, answer = s.chat(QUESTION + [{"role": "assistant", "content": "The capital of"}])

@@ -527,9 +527,12 @@ static void test_odd_conversations(void **state)
         {"Qwen-Qwen3-0.6B", "[{\"role\": \"system\", \"content\": \"S\"}]", MOX_OK, "<|im_start|>system\nS<|im_end|>"},
         {"Qwen-Qwen3-0.6B", "[{\"role\": \"assistant\", \"content\": \"A\"}, {\"role\": \"user\", \"content\": \"B\"}]", MOX_OK,
          "<|im_start|>assistant\nA<|im_end|>\n<|im_start|>user\nB"},
-        {"Qwen-Qwen3-0.6B", "[{\"role\": \"user\", \"content\": null}]", MOX_E_FORMAT, "Qwen-Qwen3-0.6B.jinja:"},
+        {"Qwen-Qwen3-0.6B", "[{\"role\": \"user\", \"content\": null}]", MOX_OK, "<|im_start|>user\n<|im_end|>"},
+        {"Qwen-Qwen3-0.6B", "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": null}]", MOX_OK,
+         "<tool_response>\n\n</tool_response>"},
         {"openai-gpt-oss-120b", "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": \"b\"}]", MOX_E_REFUSED,
          "Message has tool role, but there was no previous assistant message with a tool call!"},
+        {"Kimi-K2-Instruct", "[{\"role\": \"tool\", \"content\": null}]", MOX_OK, "## Return of functions.unknown:0\n<"},
         {"Kimi-K2-Instruct", "[{\"role\": \"tool\", \"content\": \"b\"}]", MOX_OK, "## Return of functions.unknown:0\nb"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
