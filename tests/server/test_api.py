@@ -699,6 +699,18 @@ def test_looking_in():
         assert "moxie_time_to_first_token_seconds_count 1\n" in text and 'moxie_http_requests_total{status="400"}' in text
 
 
+def test_paths_without_anything():
+    """Errors have their API's shape also where that API has no such path here."""
+    with Server() as s:
+        for path in ("/v1/messages/batches", "/v1/messages/batches/b_1/results", "/v1/messages/"):
+            status, headers, answer = s.post(path, {})
+            assert status == 404 and answer["type"] == "error" and answer["error"]["type"] == "not_found_error", (path, answer)
+            assert answer["request_id"] == "req_" + headers["request-id"], (path, answer)
+        for path in ("/v1/messagesx", "/v1/audio/speech", "/v1/chat/completions/"):
+            status, headers, answer = s.post(path, {})
+            assert status == 404 and answer["error"]["type"] == "not_found_error" and "type" not in answer and not headers["request-id"], (path, answer)
+
+
 def test_applied_template():
     """The prompt of a chat is shown as the chat makes it, of the same fields and with the same refusals."""
     with Server() as s:

@@ -78,9 +78,17 @@ static const mox_route *find_route(const char *method, const char *path, const m
     return strcmp(method, "GET") == 0 ? &page : NULL;
 }
 
-static mox_http_where refuse(mox_http_call *c, const mox_problem *p, const mox_route *r)
+/* Whose shape errors have, also at paths of an API that are not served; any is find_route's. */
+static mox_vendor vendor_of(const mox_route *any, const char *path)
 {
-    mox_problem_answer(p, r ? r->vendor : MOX_VENDOR_OPENAI, c);
+    static const char messages[] = "/v1/messages/";
+    if (any) return any->vendor;
+    return strncmp(path, messages, sizeof messages - 1) == 0 ? ANTHROPIC : OPENAI;
+}
+
+static mox_http_where refuse(mox_http_call *c, const mox_problem *p, mox_vendor vendor)
+{
+    mox_problem_answer(p, vendor, c);
     return MOX_HTTP_ANSWERED;
 }
 
@@ -118,9 +126,10 @@ mox_http_where mox_routes_check(void *server, mox_http_call *c)
     mox_problem p;
     const char *method = mox_http_method(c);
     const mox_route *any, *r = find_route(method, mox_http_path(c), &any);
+    const mox_vendor vendor = vendor_of(any, mox_http_path(c));
     mox_http_set_header(c, "X-Content-Type-Options", "nosniff");
-    if (any && any->vendor == MOX_VENDOR_ANTHROPIC) mox_http_set_header(c, "request-id", mox_http_id(c));
-    if (!mox_auth_check_origin(&s->auth, c, &p)) return refuse(c, &p, any);
+    if (vendor == ANTHROPIC) mox_http_set_header(c, "request-id", mox_http_id(c));
+    if (!mox_auth_check_origin(&s->auth, c, &p)) return refuse(c, &p, vendor);
     if (strcmp(method, "OPTIONS") == 0) return answer_preflight(c);
     if (!r) {
         p = any ? mox_problem_make(405, NULL, "%.20s is not a method of this path; it takes %s", method,
@@ -129,13 +138,13 @@ mox_http_where mox_routes_check(void *server, mox_http_call *c)
         if (any)
             mox_http_set_header(c, "Allow",
                                 strcmp(any->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
-        return refuse(c, &p, any);
+        return refuse(c, &p, vendor);
     }
-    if (!r->open && !mox_auth_check_key(&s->auth, c, &p)) return refuse(c, &p, r);
-    if (strcmp(r->method, "POST") == 0 && !check_type(c, &p)) return refuse(c, &p, r);
+    if (!r->open && !mox_auth_check_key(&s->auth, c, &p)) return refuse(c, &p, vendor);
+    if (strcmp(r->method, "POST") == 0 && !check_type(c, &p)) return refuse(c, &p, vendor);
     if (strcmp(r->method, "POST") == 0 && atomic_load(&s->draining)) {
         p = mox_problem_make(503, NULL, "the server is stopping");
-        return refuse(c, &p, r);
+        return refuse(c, &p, vendor);
     }
     mox_http_set_route(c, r);
     return r->here ? MOX_HTTP_INLINE : MOX_HTTP_WORKER;
@@ -153,7 +162,7 @@ void mox_routes_refuse(void *server, mox_http_call *c, int status, const char *s
     const mox_route *any;
     (void)find_route(mox_http_method(c), mox_http_path(c), &any);
     const mox_problem p = mox_problem_make(status, NULL, "%s", sentence);
-    mox_problem_answer(&p, any ? any->vendor : MOX_VENDOR_OPENAI, c);
+    mox_problem_answer(&p, vendor_of(any, mox_http_path(c)), c);
 }
 
 static void describe_reply(const mox_answer *a, bool gone, mox_log_entry *e)
