@@ -271,8 +271,8 @@ static mox_status finish(maker *m, uint32_t calls, mox_grammar **out, mox_err *e
     for (uint32_t i = 0; i < m->n_tools && status != MOX_OK; i++)
         if (m->b->bad_rule >= m->tools[i].first_rule && m->b->bad_rule < m->tools[i].end_rule)
             return mox_fail(err, status,
-                            "tool %.100s: what its parameters may be begins with itself (left recursion), and would never "
-                            "come to an end",
+                            "tool %.100s: what its parameters may be begins with itself (left recursion), and would "
+                            "never come to an end",
                             m->tools[i].name);
     return status;
 }

@@ -220,6 +220,7 @@ static const mox_quote *find_quote(const mox_server *s, mox_json_text message)
     return found;
 }
 
+/* shift: of the messages in the list that is rendered. */
 static mox_status find_quoted(const mox_server *s, const message_list *l, size_t shift, quoted *out,
                               mox_err *err)
 {
@@ -272,7 +273,7 @@ typedef struct rendering {
     quoted quoted;
     size_t n;     /* messages of the list that are rendered */
     size_t shift; /* of them, by a note before the first */
-    bool begun; /* the one behind them is the beginning of the reply */
+    bool begun;   /* the one behind them is the beginning of the reply */
 } rendering;
 
 static mox_status render_once(const rendering *r, bool rewrite, mox_prompt *out, mox_err *err)
@@ -341,8 +342,7 @@ static mox_status read_beginning(const mox_ask *a, const message_list *l, mox_pu
                         "messages ends in two assistant messages; only the last can be continued");
     MOX_TRY(mox_json_fields(as_span(refs[l->n - 1].text), "a message", names, 3, v, err));
     if (mox_span_is_array(v[1]) && v[1].n > 2)
-        return mox_fail(err, MOX_E_ARG,
-                        "messages ends in tool calls; their results must follow");
+        return mox_fail(err, MOX_E_ARG, "messages ends in tool calls; their results must follow");
     if (!a->only_counted && !mox_json_is_null(v[2]) && !mox_span_is(v[2], "")) /* no template says how thoughts go on as a reply */
         return mox_fail(err, MOX_E_ARG,
                         "messages ends in an assistant message with thoughts (reasoning_content, or a block or item of "
