@@ -188,8 +188,10 @@ def test_context_limits():
                 assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == 512 - n, answer
         status, _, answer = s.post("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": "word " * 2000}]})
         assert status == 400 and answer["type"] == "error" and answer["error"]["type"] == "invalid_request_error", answer
+        said = answer["error"]["message"]
         status, _, answer = s.post("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "word " * 2000}]})
         assert status == 200 and answer["input_tokens"] > 2000
+        assert said.startswith(f"prompt is too long: {answer['input_tokens']} tokens > 511 maximum"), said  # what agents look for
 
 
 def test_choices_seeds_stops():

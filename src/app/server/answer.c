@@ -403,10 +403,11 @@ static bool fits(mox_answer *a, const mox_tokens *prompt)
         a->problem = mox_problem_of(&err);
         return false;
     }
+    /* Begins as Anthropic's sentence does: by that, agents know that they must shorten the conversation. */
     a->problem = mox_problem_make(
         400, "context_length_exceeded",
-        "the prompt has %lld tokens, and a context of %lld has room for %lld and a reply; shorten it%s",
-        (long long)prompt->n, (long long)n_ctx, (long long)n_ctx - 1,
+        "prompt is too long: %lld tokens > %lld maximum, as a reply needs one of the context's %lld; shorten it%s",
+        (long long)prompt->n, (long long)n_ctx - 1, (long long)n_ctx,
         n_ctx < a->server->n_ctx_max ? ", or start the server with a larger -c" : "");
     a->problem.n_prompt = prompt->n;
     a->problem.n_ctx = n_ctx;
