@@ -242,6 +242,7 @@ static mox_status filter_from_json(mox_render *r, const mox_tcall *c, mox_tv *ou
     const mox_ts *s = NULL;
     mox_err why = {0};
     MOX_TRY(mox_arg_string(r, &c->self, "JSON", &s));
+    MOX_TRY(mox_tv_pay(r, &c->self));
     const mox_status status = mox_tv_from_json(r, "from_json", s->p, s->n, s->user || s->runs, out, &why);
     if (status == MOX_E_FORMAT && why.status == MOX_E_FORMAT) return mox_render_fail(r, "%s", why.msg);
     if (status != MOX_OK && why.status == status) *r->err = why;
@@ -326,6 +327,7 @@ static mox_status filter_int(mox_render *r, const mox_tcall *c, mox_tv *out)
     if (v->type == MOX_TV_UNDEFINED) return mox_tv_fail_undefined(r, v);
     MOX_TRY(mox_arg_int(r, &c->arg[1], 10, "the base", &base));
     if (base < 2 || base > 36) return mox_render_fail(r, "the base must be between 2 and 36");
+    MOX_TRY(mox_tv_pay(r, v));
     *out = c->arg[0].type == MOX_TV_ABSENT ? mox_tv_int(0) : c->arg[0];
     if (v->type == MOX_TV_BIG) {
         *out = *v;
@@ -344,6 +346,7 @@ static mox_status filter_float(mox_render *r, const mox_tcall *c, mox_tv *out)
     const mox_tv *v = &c->self;
     double f;
     if (v->type == MOX_TV_UNDEFINED) return mox_tv_fail_undefined(r, v);
+    MOX_TRY(mox_tv_pay(r, v));
     *out = c->arg[0].type == MOX_TV_ABSENT ? mox_tv_float(0) : c->arg[0];
     if (mox_tv_is_number(v)) *out = mox_tv_float(mox_tv_double(v));
     if (v->type == MOX_TV_STRING && parse_float(v->u.s, &f)) *out = mox_tv_float(f);
@@ -384,6 +387,7 @@ static mox_status filter_round(mox_render *r, const mox_tcall *c, mox_tv *out)
     }
     const bool up = mox_ts_is(method, "ceil");
     if (!up && !mox_ts_is(method, "floor")) return mox_render_fail(r, "the method must be common, ceil or floor");
+    MOX_TRY(mox_tv_pay(r, v));
     const double unit = pow(10, (double)precision), f = mox_tv_double(v) * unit;
     *out = mox_tv_float((up ? ceil(f) : floor(f)) / unit);
     return isfinite(out->u.f) ? MOX_OK : mox_render_fail(r, "the result is too large");

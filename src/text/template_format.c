@@ -96,7 +96,7 @@ static mox_status put_float(mox_render *r, mox_tb *b, const spec *f, double valu
     const double size = f->type == '%' ? fabs(value) * 100 : fabs(value);
     const bool upper = f->type == 'F' || f->type == 'E' || f->type == 'G';
     if (!f->type && f->precision < 0) {
-        mox_float_repr(fabs(value), digits);
+        MOX_TRY(mox_float_repr(r, fabs(value), digits));
     } else if (!isfinite(value)) {
         (void)snprintf(digits, sizeof digits, "%s%s", isnan(value) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"),
                        f->type == '%' ? "%" : "");
@@ -171,6 +171,7 @@ static mox_status put_percent(mox_render *r, mox_tb *b, const spec *f, const mox
     mox_tb text = {0};
     mox_tv s;
     spec plain = *f;
+    MOX_TRY(mox_tv_pay(r, v));
     switch (f->type) {
     case 'c':
         if (mox_tv_get_int(v, &i)) return put_char(r, b, f, i);
@@ -236,6 +237,7 @@ mox_status mox_format_percent(mox_render *r, const mox_ts *format, const mox_tv 
     cursor c = {format, 0};
     mox_tb b = {.markup = format->markup};
     size_t next = 0, done = 0;
+    MOX_TRY(mox_render_bytes(r, format->n));
     for (; c.i < format->n; done = c.i) {
         while (c.i < format->n && format->p[c.i] != '%') c.i++;
         MOX_TRY(mox_tb_part(r, &b, format, done, c.i));
@@ -309,6 +311,7 @@ static mox_status put_braces(mox_render *r, mox_tb *b, const mox_ts *text, const
     spec f;
     int64_t i;
     if (text->n == 0) return mox_tb_str(r, b, v);
+    MOX_TRY(mox_tv_pay(r, v));
     MOX_TRY(read_spec(r, text, &f));
     if (v->type == MOX_TV_STRING && (!f.type || f.type == 's')) {
         if (f.align == '=' && f.fill.n == 1 && f.fill.p[0] == '0') f.align = '<';
@@ -391,6 +394,7 @@ mox_status mox_format_braces(mox_render *r, const mox_ts *s, const mox_targs *ar
     mox_tb b = {.markup = s->markup};
     int64_t automatic = 0;
     size_t done = 0;
+    MOX_TRY(mox_render_bytes(r, s->n));
     for (size_t i = 0; i < s->n; i++) {
         if (s->p[i] != '{' && s->p[i] != '}') continue;
         MOX_TRY(mox_tb_part(r, &b, s, done, i));
@@ -419,6 +423,7 @@ mox_status mox_format_time(mox_render *r, const mox_ts *format, mox_tv *out)
     int32_t offset;
     struct tm tm = {0};
     mox_tb b = {0};
+    MOX_TRY(mox_render_bytes(r, format->n));
     mox_render_time(r, &seconds, &offset);
     const time_t local = (time_t)(seconds + offset);
     if (!gmtime_r(&local, &tm)) return mox_render_fail(r, "the time is too far away");

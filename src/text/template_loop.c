@@ -55,6 +55,7 @@ static mox_status look_ahead(mox_render *r, mox_tloop *l, bool *more)
 static mox_status length_of(mox_render *r, mox_tloop *l, int64_t *out)
 {
     size_t n;
+    if (l->length < 0) MOX_TRY(mox_tv_pay(r, &l->items.value));
     if (l->length < 0 && !l->filtered && mox_tv_length(&l->items.value, &n)) l->length = (int64_t)n;
     if (l->length < 0) {
         mox_tv rest, item;

@@ -161,6 +161,8 @@ mox_status mox_tv_binary(mox_render *r, int op, const mox_tv *a, const mox_tv *b
     if (op == '%' && a->type == MOX_TV_STRING) return mox_format_percent(r, a->u.s, b, out);
     if (b->type == MOX_TV_UNDEFINED) return mox_tv_fail_undefined(r, b);
     if (mox_tv_is_number(a) && mox_tv_is_number(b)) {
+        MOX_TRY(mox_tv_pay(r, a));
+        MOX_TRY(mox_tv_pay(r, b));
         if (mox_tv_get_int(a, &i) && mox_tv_get_int(b, &j)) return binary_ints(r, op, i, j, out);
         if (a->type != MOX_TV_FLOAT && b->type != MOX_TV_FLOAT) return too_large(r);
         return binary_floats(r, op, mox_tv_double(a), mox_tv_double(b), out);

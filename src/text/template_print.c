@@ -14,12 +14,14 @@
 
 /* The shortest digits that read back as f, laid out as Python does: an exponent below
  * 1e-4 and from 1e16 on, and always a sign that it is a float. */
-void mox_float_repr(double f, char out[MOX_FLOAT_TEXT])
+mox_status mox_float_repr(mox_render *r, double f, char out[MOX_FLOAT_TEXT])
 {
+    enum { TRIES = 4096 }; /* bytes of a string that would take as long as 17 times printing and reading */
     char digits[MOX_FLOAT_TEXT];
+    MOX_TRY(mox_render_bytes(r, TRIES));
     if (isnan(f) || isinf(f)) {
         (void)snprintf(out, MOX_FLOAT_TEXT, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
-        return;
+        return MOX_OK;
     }
     int precision = 0;
     do {
@@ -29,9 +31,10 @@ void mox_float_repr(double f, char out[MOX_FLOAT_TEXT])
     if (exponent >= -4 && exponent < 16) {
         const int decimals = precision > exponent ? precision - exponent : 0;
         (void)snprintf(out, MOX_FLOAT_TEXT, "%.*f%s", decimals, f, decimals == 0 ? ".0" : "");
-        return;
+        return MOX_OK;
     }
     (void)snprintf(out, MOX_FLOAT_TEXT, "%s", digits); /* C writes exponents the same way */
+    return MOX_OK;
 }
 
 static mox_status add_int(mox_render *r, mox_tb *b, int64_t i)
@@ -44,7 +47,7 @@ static mox_status add_int(mox_render *r, mox_tb *b, int64_t i)
 static mox_status add_float(mox_render *r, mox_tb *b, double f)
 {
     char text[MOX_FLOAT_TEXT];
-    mox_float_repr(f, text);
+    MOX_TRY(mox_float_repr(r, f, text));
     return mox_tb_text(r, b, text);
 }
 

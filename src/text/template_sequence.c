@@ -77,6 +77,7 @@ static mox_status get_path(mox_render *r, const mox_tv *item, const mox_tv *path
         return MOX_OK;
     }
     const mox_ts *s = path->u.s;
+    MOX_TRY(mox_tv_pay(r, path));
     for (size_t begin = 0; begin <= s->n;) {
         size_t end = begin;
         while (end < s->n && s->p[end] != '.') end++;
@@ -106,6 +107,7 @@ static mox_status multi_key_of(mox_render *r, const mox_tv *item, const mox_tv *
         return mox_tlist_push(r, out->u.list, &key);
     }
     const mox_ts *s = paths->u.s;
+    MOX_TRY(mox_tv_pay(r, paths));
     for (size_t begin = 0; begin <= s->n;) {
         size_t end = begin;
         while (end < s->n && s->p[end] != ',') end++;

@@ -57,6 +57,12 @@ const char *mox_tv_type_name(const mox_tv *v)
     return names[v->type];
 }
 
+mox_status mox_tv_pay(mox_render *r, const mox_tv *v)
+{
+    if (v->type == MOX_TV_STRING) return mox_render_bytes(r, v->u.s->n);
+    return v->type == MOX_TV_BIG ? mox_render_bytes(r, strlen(v->u.big)) : MOX_OK;
+}
+
 /* ---- undefined ------------------------------------------------------------------------------ */
 
 static mox_status make_undefined(mox_render *r, mox_tundefined value, mox_tv *out)
@@ -183,7 +189,8 @@ mox_status mox_tv_dict(mox_render *r, mox_tv *out)
 /* The slot of key in the index: of its position, or an empty one. */
 static mox_status slot_of(mox_render *r, const mox_tdict *d, const mox_tv *key, size_t *slot)
 {
-    if (key->type == MOX_TV_STRING) MOX_TRY(mox_render_bytes(r, key->u.s->n));
+    MOX_TRY(mox_tv_pay(r, key));
+    for (size_t i = 0; key->type == MOX_TV_TUPLE && i < key->u.list->n; i++) MOX_TRY(mox_tv_pay(r, &key->u.list->item[i]));
     *slot = hash_of(key) >> 20 & (d->n_index - 1);
     while (d->index[*slot] > 0) {
         bool equal;
@@ -197,6 +204,7 @@ static mox_status slot_of(mox_render *r, const mox_tdict *d, const mox_tv *key, 
 mox_status mox_tdict_find(mox_render *r, const mox_tdict *d, const mox_tv *key, size_t *at)
 {
     *at = d->n;
+    if (key->type == MOX_TV_TUPLE) MOX_TRY(mox_render_bytes(r, key->u.list->n * sizeof *key->u.list->item));
     if (!mox_tv_hashable(key)) return MOX_OK;
     if (d->index) {
         size_t slot;
@@ -327,6 +335,8 @@ static mox_status equal_dicts(mox_render *r, const mox_tdict *a, const mox_tdict
 mox_status mox_tv_equal(mox_render *r, const mox_tv *a, const mox_tv *b, bool *out)
 {
     if (mox_tv_is_number(a) && mox_tv_is_number(b)) {
+        MOX_TRY(mox_tv_pay(r, a));
+        MOX_TRY(mox_tv_pay(r, b));
         *out = order_numbers(a, b) == 0;
         return mox_render_step(r);
     }
@@ -337,8 +347,8 @@ mox_status mox_tv_equal(mox_render *r, const mox_tv *a, const mox_tv *b, bool *o
     case MOX_TV_NONE:
     case MOX_TV_UNDEFINED: *out = true; break;
     case MOX_TV_STRING:
+        if (a->u.s->n == b->u.s->n) MOX_TRY(mox_tv_pay(r, a)); /* also of those that differ in their last byte */
         *out = mox_ts_equal(a->u.s, b->u.s);
-        if (*out) MOX_TRY(mox_render_bytes(r, a->u.s->n));
         break;
     case MOX_TV_LIST:
     case MOX_TV_TUPLE: MOX_TRY(equal_lists(r, a->u.list, b->u.list, out)); break;
@@ -380,6 +390,8 @@ mox_status mox_tv_order(mox_render *r, const mox_tv *a, const mox_tv *b, const c
     if (a->type == MOX_TV_UNDEFINED) return mox_tv_fail_undefined(r, a);
     if (b->type == MOX_TV_UNDEFINED) return mox_tv_fail_undefined(r, b);
     if (mox_tv_is_number(a) && mox_tv_is_number(b)) {
+        MOX_TRY(mox_tv_pay(r, a));
+        MOX_TRY(mox_tv_pay(r, b));
         *out = order_numbers(a, b);
         return mox_render_step(r);
     }

@@ -214,6 +214,9 @@ mox_status mox_tdict_set(mox_render *r, mox_tdict *d, const mox_tv *key, const m
 mox_status mox_tdict_find(mox_render *r, const mox_tdict *d, const mox_tv *key, size_t *at);
 
 bool mox_tv_hashable(const mox_tv *v);
+/* Pays for a pass over the bytes of a string or the digits of an integer beyond 64 bits; all else is small. */
+mox_status mox_tv_pay(mox_render *r, const mox_tv *v);
+
 mox_status mox_tv_truth(mox_render *r, const mox_tv *v, bool *out);
 mox_status mox_tv_equal(mox_render *r, const mox_tv *a, const mox_tv *b, bool *out);
 mox_status mox_tv_order(mox_render *r, const mox_tv *a, const mox_tv *b, const char *op, int *out); /* 2: unordered */
@@ -232,7 +235,7 @@ mox_status mox_tb_str(mox_render *r, mox_tb *b, const mox_tv *v);  /* str() */
 mox_status mox_tb_repr(mox_render *r, mox_tb *b, const mox_tv *v); /* repr() */
 mox_status mox_tv_str(mox_render *r, const mox_tv *v, const mox_ts **out);
 enum { MOX_FLOAT_TEXT = 32 };
-void mox_float_repr(double f, char out[MOX_FLOAT_TEXT]);
+mox_status mox_float_repr(mox_render *r, double f, char out[MOX_FLOAT_TEXT]);
 
 typedef struct mox_tjson { /* how json.dumps is asked to write */
     const mox_ts *indent;  /* NULL: on one line */

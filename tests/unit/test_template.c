@@ -276,6 +276,42 @@ static mox_status limited(const char *text, mox_template_opts opts)
     return status;
 }
 
+/* A pass over a long string, or over a long number's digits, costs more than the step that asks for it. */
+static void test_steps_of_long_values(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "{% set d = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9} %}{% set t = (s,) %}"
+        "{% for i in r %}{% set x = d[t] %}{% endfor %}",
+        "{% set t = (1, 2) * 99999 %}{% set d = {1: 1} %}{% for i in r %}{% set x = d[t] %}{% endfor %}",
+        "{% set a = s ~ 'b' %}{% set b = s ~ 'c' %}{% for i in r %}{% set x = a == b %}{% endfor %}",
+        "{% for i in r %}{% set x = s | int %}{% endfor %}",
+        "{% for i in r %}{% set x = s | float %}{% endfor %}",
+        "{% set j = s ~ '1' %}{% for i in r %}{% set x = j | from_json %}{% endfor %}",
+        "{% set z = s | replace(' ', '%z') %}{% for i in r %}{% set x = strftime_now(z) %}{% endfor %}",
+        "{% set l = [{}] %}{% for i in r %}{% set x = l | map(attribute=s) | list %}{% endfor %}",
+        "{% set l = [{}] %}{% for i in r %}{% set x = l | sort(attribute=s) %}{% endfor %}",
+        "{% for i in r %}{% for c in s %}{% set x = loop.length %}{% break %}{% endfor %}{% endfor %}",
+        "{% set f = '{0[' ~ s ~ ']}' %}{% for i in r %}{% set x = f.format({}) %}{% endfor %}",
+        "{% set f = '%' ~ s ~ 'd' %}{% for i in r %}{% set x = f % 1 %}{% endfor %}",
+        "{% set n = (s | replace(' ', '1')) | from_json %}{% for i in r %}{% set x = n == 0.5 %}{% endfor %}",
+        "{% set n = (s | replace(' ', '1')) | from_json %}{% for i in r %}{% set x = n < 0.5 %}{% endfor %}",
+        "{% set n = (s | replace(' ', '1')) | from_json %}{% for i in r %}{% set x = n * 0.5 %}{% endfor %}",
+        "{% set n = (s | replace(' ', '1')) | from_json %}{% for i in r %}{% set x = '%e' % n %}{% endfor %}",
+        "{% set n = (s | replace(' ', '1')) | from_json %}{% for i in r %}{% set x = '{:e}'.format(n) %}{% endfor %}",
+        "{% set n = (s | replace(' ', '1')) | from_json %}{% for i in r %}{% set x = n | float %}{% endfor %}",
+        "{% set f = [0.1] * 1000 %}{% for i in r %}{% set x = f | string %}{% endfor %}",
+    };
+    static const char begin[] = "{% set ns = namespace(s='                ') %}{% for i in range(16) %}"
+                                "{% set ns.s = ns.s ~ ns.s %}{% endfor %}{% set s = ns.s %}{% set r = range(200) %}";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        (void)snprintf(text, sizeof text, "%s%s", begin, cases[i]);
+        const mox_template_opts opts = {.steps_max = 4 * 1000 * 1000};
+        if (limited(text, opts) != MOX_E_LIMIT) fail_msg("%s: a long value is free", cases[i]);
+    }
+}
+
 static void test_given_limits(void **state)
 {
     (void)state;
@@ -566,7 +602,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_origin),       cmocka_unit_test(test_encoded), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_long_refusal), cmocka_unit_test(test_limits),  cmocka_unit_test(test_given_limits),
+        cmocka_unit_test(test_long_refusal), cmocka_unit_test(test_limits),  cmocka_unit_test(test_given_limits), cmocka_unit_test(test_steps_of_long_values),
         cmocka_unit_test(test_small_stack),  cmocka_unit_test(test_large),   cmocka_unit_test(test_variables),
         cmocka_unit_test(test_time),         cmocka_unit_test(test_threads), cmocka_unit_test(test_every_allocation),
         cmocka_unit_test(test_numbers_in_another_locale),
