@@ -232,13 +232,13 @@ static mox_status nothing_left(const mox_sampler *s, const float *logits, const 
 /* A vocabulary is long, and of many replies a server draws from each in turn.  So what has to look at all logits has no
  * branches, and compilers make vectors of it. */
 
-/* False: one of them is not a number. */
+/* False: one of them is not a number, or plus infinity, which a bias must not hide. */
 static bool copy_numbers(float *to, const float *from, int32_t n)
 {
     int32_t broken = 0;
     for (int32_t i = 0; i < n; i++) {
         to[i] = from[i];
-        broken |= from[i] != from[i];
+        broken |= !(from[i] < INFINITY);
     }
     return !broken;
 }
@@ -275,8 +275,9 @@ static mox_status prepare(mox_sampler *s, const float *logits, const unsigned ch
 {
     if (!copy_numbers(s->space->logits, logits, s->n_vocab)) {
         int32_t i = 0;
-        while (!isnan(logits[i])) i++;
-        return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is not a number: the model's output is broken", (int)i);
+        while (logits[i] < INFINITY) i++;
+        return mox_fail(err, MOX_E_NUMERIC, "the logit of id %d is %s: the model's output is broken", (int)i,
+                        isnan(logits[i]) ? "not a number" : "infinite");
     }
     if (s->penalties) apply_penalties(s, logits);
     for (int32_t i = 0; i < s->opts.n_logit_bias; i++) s->space->logits[s->bias[i].token] += s->bias[i].bias;

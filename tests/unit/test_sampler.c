@@ -381,6 +381,22 @@ static void numbers_that_are_not_finite_are_refused(void **state)
     }
 }
 
+/* Infinity less infinity is no number, and would be a candidate. */
+static void a_bias_hides_no_infinity(void **state)
+{
+    (void)state;
+    const mox_logit_bias never = {1, -INFINITY};
+    const float temperatures[] = {0.0f, 0.8f};
+    for (int t = 0; t < 2; t++) {
+        mox_sampler *s = make(3, (mox_sampler_opts){.temperature = temperatures[t], .logit_bias = &never, .n_logit_bias = 1});
+        int32_t id = 77;
+        mox_err err = {0};
+        assert_int_equal(mox_sampler_sample(s, (const float[]){0, INFINITY, 2}, &id, &err), MOX_E_NUMERIC);
+        assert_non_null(strstr(err.msg, "id 1 is infinite"));
+        mox_sampler_destroy(&s);
+    }
+}
+
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -465,6 +481,7 @@ int main(void)
         cmocka_unit_test(wrong_biases_are_refused),
         cmocka_unit_test(when_all_are_excluded_it_says_so),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
+        cmocka_unit_test(a_bias_hides_no_infinity),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(failing_allocations_are_survived_and_sampling_makes_none),
     };
