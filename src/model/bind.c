@@ -386,8 +386,9 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
             return mox_fail(err, MOX_E_FORMAT, "%s: quantization names %s, which the checkpoint does not have",
                             b->config->path, o->module);
     }
+    int64_t n_predicting, n_extra = 0; /* heads behind the last layer that the configuration knows of */
     char names[200] = "";
-    int64_t n_extra = 0;
+    MOX_TRY(mox_config_int_or(b->config, "num_nextn_predict_layers", 0, 4096, 0, &n_predicting, err));
     for (int64_t i = 0; i < b->tensors->n_tensors; i++) {
         const char *name = b->tensors->tensors[i].name;
         if (b->used[i] || strncmp(name, MOX_BIND_PADDING, sizeof MOX_BIND_PADDING - 1) == 0) continue;
@@ -395,9 +396,10 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
         if (mox_ends_with(name, ".bias") && !is_skipped(b, name, n_layers))
             return mox_fail(err, MOX_E_UNSUPPORTED, "%s: the checkpoint has a bias that this family does not: %s",
                             b->config->path, name);
-        if (is_skipped(b, name, n_layers)) {
-            b->report->n_tensors_skipped++;
-        } else if (n_extra++ < 3) {
+        const bool skipped = is_skipped(b, name, n_layers);
+        b->report->n_tensors_skipped += skipped;
+        if (skipped && mox_bind_layer_of(b->prefix, name) < n_layers + n_predicting) continue;
+        if (n_extra++ < 3) {
             const size_t n = strlen(names);
             (void)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", name);
         }

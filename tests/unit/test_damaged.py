@@ -220,6 +220,12 @@ class Damaged(Case):
         self.change_config(layer_types=["full_attention"] * 5 + ["chunked_attention"])
         self.refused("config.json", "layer_types[5]", "chunked_attention")
 
+    def test_layers_that_the_config_does_not_count(self):
+        self.change_config(num_hidden_layers=5, layer_types=None)
+        self.assertRegex(self.run_model().stderr, rb"(?m)^moxie: warning: .*model\.layers\.5\.")
+        self.change_config(num_nextn_predict_layers=1)  # then it is one that guesses tokens ahead
+        self.assertNotIn(b"warning", self.run_model().stderr)
+
     def test_config_that_does_not_fit_the_weights(self):
         self.change_config(hidden_size=128)
         self.refused("shape")
