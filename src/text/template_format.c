@@ -66,6 +66,19 @@ static mox_status put_number(mox_render *r, mox_tb *b, const spec *f, bool negat
     return pad(r, b, f, sign, &s, '>');
 }
 
+/* An integer beyond 64 bits has any number of digits. */
+static mox_status put_big(mox_render *r, mox_tb *b, const spec *f, const char *big)
+{
+    const bool negative = big[0] == '-';
+    const char sign = negative ? '-' : f->sign;
+    mox_tb text = {0};
+    mox_tv s;
+    if (sign) MOX_TRY(mox_tb_bytes(r, &text, &sign, 1, false));
+    MOX_TRY(mox_tb_text(r, &text, big + negative));
+    MOX_TRY(mox_tb_done(r, &text, &s));
+    return pad(r, b, f, sign != '\0', s.u.s, '>');
+}
+
 static mox_status put_int(mox_render *r, mox_tb *b, const spec *f, int64_t value)
 {
     char digits[80];
@@ -187,7 +200,7 @@ static mox_status put_percent(mox_render *r, mox_tb *b, const spec *f, const mox
     case 'd':
     case 'i':
     case 'u':
-        if (v->type == MOX_TV_BIG) return put_number(r, b, f, v->u.big[0] == '-', v->u.big + (v->u.big[0] == '-'));
+        if (v->type == MOX_TV_BIG) return put_big(r, b, f, v->u.big);
         if (v->type == MOX_TV_FLOAT && fabs(v->u.f) < 9.2e18) return put_int(r, b, f, (int64_t)v->u.f);
         plain.type = 'd';
         break;

@@ -190,7 +190,8 @@ mox_status mox_tv_dict(mox_render *r, mox_tv *out)
 static mox_status slot_of(mox_render *r, const mox_tdict *d, const mox_tv *key, size_t *slot)
 {
     MOX_TRY(mox_tv_pay(r, key));
-    for (size_t i = 0; key->type == MOX_TV_TUPLE && i < key->u.list->n; i++) MOX_TRY(mox_tv_pay(r, &key->u.list->item[i]));
+    for (size_t i = 0; key->type == MOX_TV_TUPLE && i < key->u.list->n; i++)
+        MOX_TRY(mox_tv_pay(r, &key->u.list->item[i]));
     *slot = hash_of(key) >> 20 & (d->n_index - 1);
     while (d->index[*slot] > 0) {
         bool equal;

@@ -570,6 +570,19 @@ static bool set_comma(char *folder)
     return setlocale(LC_NUMERIC, "xx_XX") != NULL;
 }
 
+static void test_long_numbers_are_whole(void **state)
+{
+    static const char template[] = "{% set n = ('-' ~ '1' * 700) | from_json %}{{ '%d' % n == n | string }} "
+                                   "{{ '%+d' % -n == '+' ~ -n }} "
+                                   "{{ ('%702d' % n)[:2] }} {{ ('%0703d' % n)[:3] }} {{ '%-702d' % n == n ~ ' ' }}";
+    mox_prompt out;
+    mox_err err;
+    (void)state;
+    if (render_with(template, NULL, 0, NULL, &out, &err) != MOX_OK) fail_msg("%s", err.msg);
+    assert_string_equal(out.text, "True True  - -00 True");
+    mox_prompt_free(&out);
+}
+
 static void test_numbers_in_another_locale(void **state)
 {
     static const char template[] = "{{ 1.5 + d.x }} {{ d.x | tojson }} {{ '2.5' | float }} {{ 2.25 | round(1) }} {{ '%.2f' | format(0.5) }}";
@@ -602,10 +615,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_origin),       cmocka_unit_test(test_encoded), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_long_refusal), cmocka_unit_test(test_limits),  cmocka_unit_test(test_given_limits), cmocka_unit_test(test_steps_of_long_values),
+        cmocka_unit_test(test_long_refusal), cmocka_unit_test(test_limits),  cmocka_unit_test(test_given_limits),
+        cmocka_unit_test(test_steps_of_long_values),
         cmocka_unit_test(test_small_stack),  cmocka_unit_test(test_large),   cmocka_unit_test(test_variables),
         cmocka_unit_test(test_time),         cmocka_unit_test(test_threads), cmocka_unit_test(test_every_allocation),
-        cmocka_unit_test(test_numbers_in_another_locale),
+        cmocka_unit_test(test_long_numbers_are_whole), cmocka_unit_test(test_numbers_in_another_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
