@@ -327,23 +327,30 @@ static mox_status fail_write(mox_out *o, int failure, mox_err *err)
     return status;
 }
 
-/* The file that nobody else writes, empty; a negative errno: there is none, EWOULDBLOCK: somebody writes it.  Where the
- * file system has no locks we must trust that nobody does. */
-static int open_alone(const char *path, int flags, mode_t mode)
+int mox_lock_open(const char *path, int flags, mode_t mode, bool wait)
 {
     for (int tries = 0; tries < 1000; tries++) {
         struct stat ours, named;
-        const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
+        const int fd = open(path, flags | O_CLOEXEC, mode);
         if (fd < 0) return -errno;
-        int failure = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? EWOULDBLOCK : 0;
-        if (!failure && fstat(fd, &ours) != 0) failure = errno;
-        const bool renamed = !failure && (stat(path, &named) != 0 || named.st_dev != ours.st_dev || named.st_ino != ours.st_ino);
-        if (!failure && !renamed && ftruncate(fd, 0) != 0) failure = errno;
-        if (!failure && !renamed) return fd;
+        int failure = 0;
+        while (flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0 && (failure = errno) == EINTR) {}
+        if (failure != EWOULDBLOCK) failure = fstat(fd, &ours) == 0 ? 0 : errno;
+        if (!failure && stat(path, &named) == 0 && named.st_dev == ours.st_dev && named.st_ino == ours.st_ino) return fd;
         close(fd);
-        if (failure) return -failure; /* else who wrote it has completed it meanwhile */
+        if (failure) return -failure; /* else who held it has replaced it meanwhile */
     }
     return -EWOULDBLOCK;
+}
+
+/* The file that nobody else writes, empty; a negative errno: there is none, EWOULDBLOCK: somebody writes it. */
+static int open_alone(const char *path, int flags, mode_t mode)
+{
+    const int fd = mox_lock_open(path, O_WRONLY | O_CREAT | flags, mode, false);
+    if (fd < 0 || ftruncate(fd, 0) == 0) return fd;
+    const int failure = errno;
+    close(fd);
+    return -failure;
 }
 
 static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *err)

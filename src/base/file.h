@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 typedef struct mox_file {
     int fd; /* -1 when closed */
@@ -101,6 +102,10 @@ void mox_path_touch(const char *path);  /* its time of change is now, if it can 
  * MOX_E_STATE when another holds it. */
 mox_status mox_lock_take(int *fd, const char *path, mox_err *err);
 void mox_lock_release(int *fd); /* -1 is fine */
+/* The file of that name, opened with flags and held: whoever replaces it under its name holds it, too.  A negative
+ * errno when there is none, EWOULDBLOCK when another process holds it and wait is false.  Where the file system has no
+ * locks we must trust that nobody does. */
+int mox_lock_open(const char *path, int flags, mode_t mode, bool wait);
 
 /* Makes the folder, for its owner alone, unless it is there. */
 mox_status mox_dir_make_private(const char *path, mox_err *err);

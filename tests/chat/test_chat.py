@@ -2,6 +2,7 @@
 
 usage: test_chat.py PROGRAM DEMO_MODEL [unittest arguments]
 """
+import fcntl
 import json
 import os
 import re
@@ -20,6 +21,11 @@ FRANCE, PARIS = "What is the capital of France?", "The capital of France is Pari
 SPAIN, MADRID = "What is the capital of Spain?", "The capital of Spain is Madrid."
 # Hot enough that the model does not stop by itself for hundreds of tokens.
 ENDLESS = ["--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "1", "--isa", "ref", "-t", "1"]
+
+
+def waits_for_lock(pid):
+    with open("/proc/locks", encoding="ascii") as f:
+        return any(re.match(rf"\d+: -> FLOCK +\S+ +\S+ +{pid} ", line) for line in f)
 
 
 class Case(unittest.TestCase):
@@ -60,6 +66,10 @@ class Case(unittest.TestCase):
 
     def history(self):
         return self.path("state/moxie/history")
+
+    def read_history(self):
+        with open(self.history(), encoding="utf-8") as f:
+            return f.read()
 
 
 class Editing(Case):
@@ -151,9 +161,37 @@ class Editing(Case):
         t = self.chat()
         t.keys("Up")
         t.wait(r"^> entry 4999\Z")
-        with open(self.history(), encoding="utf-8") as f:
-            self.assertEqual(f.read(), "".join(f"entry {i}\n" for i in range(4000, 5000)))
+        self.assertEqual(self.read_history(), "".join(f"entry {i}\n" for i in range(4000, 5000)))
         self.assertEqual(os.listdir(os.path.dirname(self.history())), ["history"])
+
+    def lock_history(self, entries):
+        os.makedirs(os.path.dirname(self.history()), exist_ok=True)
+        with open(self.history(), "w", encoding="utf-8") as f:
+            f.writelines(f"{entry}\n" for entry in entries)
+        held = open(self.history(), "r+b")
+        self.addCleanup(held.close)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        return held
+
+    def test_history_is_not_shortened_while_another_chat_adds_to_it(self):
+        held = self.lock_history(f"entry {i}" for i in range(3000))
+        self.chat()
+        held.seek(0, os.SEEK_END)
+        held.write(b"from another chat\n")
+        held.close()
+        self.chat()  # the next one shortens it
+        self.assertEqual(self.read_history(), "".join(f"entry {i}\n" for i in range(2001, 3000)) + "from another chat\n")
+
+    def test_message_goes_into_the_history_that_another_chat_shortened(self):
+        held = self.lock_history(["one", "two"])
+        t = self.chat()
+        t.send(FRANCE)
+        t.until(lambda: waits_for_lock(t.pid()) or FRANCE in self.read_history(), "message for the history")
+        shorter = self.path("shorter", b"two\n")
+        os.rename(shorter, self.history())
+        held.close()
+        t.wait(PARIS)
+        self.assertEqual(self.read_history(), f"two\n{FRANCE}\n")
 
     def test_no_place_for_history(self):
         for state in (self.path("file", b""), "/proc/nowhere", None):

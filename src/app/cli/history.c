@@ -2,7 +2,8 @@
  *
  * A message is added by one write at the end, so that programs which run side by side keep
  * each other's.  A file with twice the entries that are wanted is replaced, by renaming a
- * complete new one over it, when it is next read. */
+ * complete new one over it, when it is next read.  Both hold the file meanwhile: what is
+ * added is in the file that was read, or goes into the new one. */
 #include "app/cli/history.h"
 
 #include "base/alloc.h"
@@ -10,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,32 +77,50 @@ static size_t read_line(char *line, size_t n)
 
 /* ---- the file ---------------------------------------------------------------- */
 
+/* Where the newest entries begin; *n loses a line that was cut off. */
+static char *newest(char *bytes, size_t *n, bool *long_file)
+{
+    size_t n_lines = 0;
+    while (*n > 0 && bytes[*n - 1] != '\n') --*n;
+    for (size_t i = 0; i < *n; i++) n_lines += bytes[i] == '\n';
+    *long_file = n_lines > 2 * MOX_CLI_HISTORY_ENTRIES;
+    char *at = bytes;
+    for (size_t skip = n_lines > MOX_CLI_HISTORY_ENTRIES ? n_lines - MOX_CLI_HISTORY_ENTRIES : 0; skip > 0; skip--)
+        at = (char *)memchr(at, '\n', (size_t)(bytes + *n - at)) + 1;
+    return at;
+}
+
 static void replace(const char *path, const char *bytes, size_t n)
 {
-    const size_t room = strlen(path) + sizeof ".XXXXXX";
-    char *temporary = mox_alloc(room);
-    if (!temporary) return;
-    (void)snprintf(temporary, room, "%s.XXXXXX", path);
-    const int fd = mkstemp(temporary); /* 0600 */
-    if (fd >= 0) {
-        const bool written = write(fd, bytes, n) == (ssize_t)n;
-        const bool closed = close(fd) == 0;
-        if (!written || !closed || rename(temporary, path) != 0) (void)unlink(temporary);
+    mox_out out;
+    if (mox_out_open_durable(&out, path, NULL) == MOX_OK && mox_out_write(&out, bytes, n, NULL) == MOX_OK)
+        (void)mox_out_commit(&out, NULL);
+}
+
+/* Reads it again, as what was read before may lack what others have added.  While somebody adds to it, it stays long
+ * until the next time. */
+static void shorten(const char *path)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    bool long_file = false;
+    int fd = mox_lock_open(path, O_RDWR, 0, false);
+    if (fd >= 0 && mox_file_slurp(path, FILE_BYTES_MAX, &bytes, &n, NULL) == MOX_OK) {
+        const char *at = newest(bytes, &n, &long_file);
+        if (long_file) replace(path, at, (size_t)(bytes + n - at));
     }
-    mox_free(temporary);
+    mox_free(bytes);
+    mox_lock_release(&fd);
 }
 
 void mox_cli_history_load(const char *path, mox_cli_history_fn *each, void *user)
 {
     char *bytes = NULL;
-    size_t n = 0, n_lines = 0;
+    size_t n = 0;
+    bool long_file = false;
     if (!path || mox_file_slurp(path, FILE_BYTES_MAX, &bytes, &n, NULL) != MOX_OK) return;
-    while (n > 0 && bytes[n - 1] != '\n') n--; /* a line that was cut off */
-    for (size_t i = 0; i < n; i++) n_lines += bytes[i] == '\n';
-    char *at = bytes, *end = bytes + n;
-    for (size_t skip = n_lines > MOX_CLI_HISTORY_ENTRIES ? n_lines - MOX_CLI_HISTORY_ENTRIES : 0; skip > 0; skip--)
-        at = (char *)memchr(at, '\n', (size_t)(end - at)) + 1;
-    if (n_lines > 2 * MOX_CLI_HISTORY_ENTRIES) replace(path, at, (size_t)(end - at));
+    char *at = newest(bytes, &n, &long_file), *end = bytes + n;
+    if (long_file) shorten(path);
     while (at < end) {
         char *newline = memchr(at, '\n', (size_t)(end - at));
         const size_t line = (size_t)(newline - at);
@@ -116,11 +134,11 @@ void mox_cli_history_add(const char *path, const char *text, size_t n)
 {
     if (!path || n == 0 || n > ENTRY_BYTES_MAX) return;
     char *line = mox_alloc(2 * n + 1);
-    const int fd = line ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    int fd = line ? mox_lock_open(path, O_WRONLY | O_CREAT | O_APPEND, 0600, true) : -1;
     if (fd >= 0) {
         const ssize_t written = write(fd, line, write_line(text, n, line));
         (void)written; /* what is lost is an entry */
-        close(fd);
     }
+    mox_lock_release(&fd);
     mox_free(line);
 }
