@@ -320,9 +320,10 @@ bool mox_path_device(const char *path, uint64_t *out)
 
 static mox_status fail_write(mox_out *o, int failure, mox_err *err)
 {
-    const mox_status status =
-        mox_fail(err, failure == ENOSPC || failure == EDQUOT ? MOX_E_FULL : MOX_E_IO, "%s: cannot write after %lld bytes: %s",
-                 o->path, (long long)o->written, strerror(failure));
+    char after[40] = "";
+    if (o->written > 0) (void)snprintf(after, sizeof after, " after %lld bytes", (long long)o->written);
+    const mox_status status = mox_fail(err, failure == ENOSPC || failure == EDQUOT ? MOX_E_FULL : MOX_E_IO,
+                                       "%s: cannot write%s: %s", o->path, after, strerror(failure));
     mox_out_discard(o);
     return status;
 }
@@ -353,6 +354,13 @@ static int open_alone(const char *path, int flags, mode_t mode)
     return -failure;
 }
 
+/* Devices and pipes are, as a file would take their place; a folder is, too, which the system refuses at once. */
+static bool is_written_in_place(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
 static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *err)
 {
     *o = MOX_OUT_CLOSED;
@@ -366,14 +374,19 @@ static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *
     }
     (void)snprintf(o->temporary, room, "%s.part", path);
     int failure = mox_io_injected(path, "write");
-    if (!failure) {
+    const bool in_place = !failure && !durable && is_written_in_place(path);
+    if (in_place) {
+        o->fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (o->fd < 0) failure = errno;
+    } else if (!failure) {
         const int fd = open_alone(o->temporary, durable ? O_NOFOLLOW : 0, durable ? 0600 : 0666);
         if (fd >= 0) o->fd = fd;
         else failure = -fd;
     }
-    if (!failure) return MOX_OK;
-    mox_free(o->temporary); /* not ours to remove */
+    if (!failure && !in_place) return MOX_OK;
+    mox_free(o->temporary); /* there is none, or it is not ours to remove */
     o->temporary = NULL;
+    if (!failure) return MOX_OK;
     if (failure != EWOULDBLOCK) return fail_write(o, failure, err);
     mox_out_discard(o);
     return mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", path);
@@ -420,7 +433,7 @@ mox_status mox_out_commit(mox_out *o, mox_err *err)
     }
     if (!failure) {
         const int again = dup(o->fd); /* some systems report a full disk when a file is closed; ours stays locked until it has its name */
-        if ((again >= 0 && close(again) != 0) || rename(o->temporary, o->path) != 0) failure = errno;
+        if ((again >= 0 && close(again) != 0) || (o->temporary && rename(o->temporary, o->path) != 0)) failure = errno;
     }
     if (failure) return fail_write(o, failure, err);
     close(o->fd);

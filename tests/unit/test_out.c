@@ -1,6 +1,7 @@
 /* Files that appear when they are complete, written by several at once: all of one writer's bytes or of another's. */
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -89,6 +91,41 @@ static void what_a_killed_program_left_is_replaced(void **state)
     assert_int_equal(read_whole(bytes, sizeof bytes), 5);
 }
 
+static void a_pipe_stays_a_pipe(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    struct stat st;
+    char bytes[32];
+    (void)unlink(path); /* of the test before */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int reader = open(path, O_RDWR | O_CLOEXEC); /* so that no end of it waits for another */
+    assert_true(reader >= 0);
+    assert_int_equal(mox_out_open(&o, path, &err), MOX_OK);
+    put(&o, "through");
+    assert_int_equal(mox_out_commit(&o, &err), MOX_OK);
+    assert_int_equal(mox_out_open(&o, path, &err), MOX_OK);
+    put(&o, " and again");
+    mox_out_discard(&o);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(read(reader, bytes, sizeof bytes), 17);
+    assert_memory_equal(bytes, "through and again", 17);
+    close(reader);
+    assert_int_equal(unlink(path), 0);
+    assert_int_not_equal(access(temporary, F_OK), 0);
+}
+
+static void a_folder_is_refused_at_once(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    assert_int_equal(mox_out_open(&o, folder, &err), MOX_E_IO);
+    assert_non_null(strstr(err.msg, "cannot write: Is a directory"));
+}
+
 typedef struct writer {
     pthread_t thread;
     char letter;
@@ -162,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_second_writer_is_refused),
                                        cmocka_unit_test(what_a_killed_program_left_is_replaced),
+                                       cmocka_unit_test(a_pipe_stays_a_pipe),
+                                       cmocka_unit_test(a_folder_is_refused_at_once),
                                        cmocka_unit_test(no_reader_sees_a_mixture)};
     return cmocka_run_group_tests_name("out", tests, make_folder, remove_folder);
 }
