@@ -321,6 +321,7 @@ class Tokenize(Case):
             with self.subTest(ids=ids):
                 r = moxie("tokenize", "-m", DEMO, "--decode", stdin=ids)
                 self.assertEqual(r.returncode, 2, r.stderr)
+                self.assertEqual(r.stdout, b"")
                 self.assertRegex(r.stderr.decode(), r"\Amoxie: [^\n]+\n\Z")
                 self.assertIn(words, r.stderr.decode())
         self.says(moxie("tokenize", "-m", DEMO, "--decode", "--json", stdin=b"1"), 2, "--json")

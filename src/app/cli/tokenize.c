@@ -31,23 +31,29 @@ static void show(void *user, const char *text, size_t n)
     mox_cli_put_text(text, n);
 }
 
+static int check_ids(const mox_cli_session *s, const mox_cli_ids *ids)
+{
+    for (int64_t i = 0; i < ids->n; i++) {
+        size_t n;
+        if (mox_tokenizer_bytes(s->tokenizer, ids->ids[i], &n)) continue;
+        mox_cli_say("token %lld is %d, which this tokenizer does not have", (long long)i, (int)ids->ids[i]);
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
 static int decode(const mox_cli_session *s, const mox_cli_text *text)
 {
     mox_cli_ids ids = {0};
     mox_utf8_stream stream = {0}; /* terminals get whole characters */
     const bool terminal = mox_cli_stdout_is_terminal();
     int code = mox_cli_parse_ids(text, "the ids", &ids);
+    if (code == EXIT_OK) code = check_ids(s, &ids); /* all of the text or nothing */
     for (int64_t i = 0; code == EXIT_OK && i < ids.n; i++) {
         size_t n;
         const char *bytes = mox_tokenizer_bytes(s->tokenizer, ids.ids[i], &n);
-        if (bytes && terminal) {
-            mox_utf8_stream_push(&stream, bytes, n, show, NULL);
-        } else if (bytes) {
-            mox_cli_put(bytes, n);
-        } else {
-            mox_cli_say("token %lld is %d, which this tokenizer does not have", (long long)i, (int)ids.ids[i]);
-            code = EXIT_USAGE;
-        }
+        if (terminal) mox_utf8_stream_push(&stream, bytes, n, show, NULL);
+        else mox_cli_put(bytes, n);
     }
     mox_utf8_stream_end(&stream, show, NULL);
     mox_free(ids.ids);
