@@ -172,6 +172,12 @@ class Models(Case):
         os.symlink(DEMO, self.path("models/demo"))
         self.assertEqual(self.good(run()), self.good(moxie("tokenize", "-m", DEMO, "-p", "abc")))
 
+    def test_a_folder_whose_name_is_no_utf8(self):
+        folder = os.fsencode(self.path("caf")) + b"\xe9"
+        os.symlink(DEMO, folder)
+        page = self.good(moxie("bench", "-m", folder, "-q", "-t", "1", "-o", "json", "-p", "1", "-n", "0", "-r", "1"))
+        self.assertEqual(json.loads(page.decode())["model"], self.path("caf\ufffd"))
+
     def test_inspect(self):
         page = self.good(moxie("inspect", "-m", DEMO)).decode()
         for word in ("family", "parameters", "vocabulary", "types", "stop ids", "1k tokens", "tokenizer"):

@@ -3,6 +3,7 @@
 
 #include "app/cli/message.h"
 #include "app/cli/terminal.h"
+#include "moxie/text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -69,9 +70,9 @@ bool mox_cli_output_finish(void)
     return !failure;
 }
 
-void mox_cli_put_json(const char *text, size_t n)
+static void put_escaped(void *user, const char *text, size_t n)
 {
-    mox_cli_put("\"", 1);
+    (void)user;
     size_t start = 0;
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
@@ -83,6 +84,15 @@ void mox_cli_put_json(const char *text, size_t n)
         else mox_cli_putf("\\u%04x", (unsigned)c);
     }
     mox_cli_put(text + start, n - start);
+}
+
+/* Names of files may have any bytes, JSON has characters. */
+void mox_cli_put_json(const char *text, size_t n)
+{
+    mox_utf8_stream stream = {0};
+    mox_cli_put("\"", 1);
+    mox_utf8_stream_push(&stream, text, n, put_escaped, NULL);
+    mox_utf8_stream_end(&stream, put_escaped, NULL);
     mox_cli_put("\"", 1);
 }
 

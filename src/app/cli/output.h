@@ -18,7 +18,7 @@ bool mox_cli_output_failed(void);
 /* Flushes; false, with the sentence said, when anything could not be written. */
 bool mox_cli_output_finish(void);
 
-/* text as a JSON string with its quotes; text must be UTF-8. */
+/* text as a JSON string with its quotes; what is no UTF-8 becomes U+FFFD. */
 void mox_cli_put_json(const char *text, size_t n);
 /* x as a JSON number; null when it has no such form. */
 void mox_cli_put_json_real(double x);
