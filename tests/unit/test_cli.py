@@ -157,7 +157,7 @@ class Models(Case):
                 self.says(moxie(*command, "-m", self.path("file", b"x")), 3, "no such folder")
                 empty = self.path("empty")
                 os.makedirs(empty, exist_ok=True)
-                self.says(moxie(*command, "-m", empty), 3, "empty")
+                self.says(moxie(*command, "-m", empty), 3, "empty/config.json", "a model is a folder with")
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_demo_beside_the_program(self):

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "moxie/tools.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,12 +63,26 @@ int mox_cli_session_find(mox_cli_session *s, const mox_cli_options *o)
     return mox_hub_find(&env, name, &s->dir, &err) == MOX_OK ? EXIT_OK : mox_cli_fail_opening(&err);
 }
 
+/* Whatever is looked for first in it, a folder that is no model is said to be none. */
+static bool lacks_config(const char *dir)
+{
+    struct stat st;
+    char *path = mox_path_join(dir, "config.json");
+    const bool lacking = path && stat(path, &st) != 0 && errno == ENOENT;
+    mox_free(path);
+    return lacking;
+}
+
 /* A model of the cache that cannot be opened may not have arrived yet. */
 static int fail_opening(const mox_cli_session *s, const mox_err *err)
 {
     const mox_hub_rest rest = s->reference ? mox_hub_unfinished(s->dir) : (mox_hub_rest){0};
-    if (rest.n_dangling + rest.n_partial == 0 || (err->status != MOX_E_NOT_FOUND && err->status != MOX_E_FORMAT))
-        return mox_cli_fail_opening(err);
+    const bool missing = err->status == MOX_E_NOT_FOUND;
+    if (rest.n_dangling + rest.n_partial == 0 || (!missing && err->status != MOX_E_FORMAT)) {
+        if (!missing || !lacks_config(s->dir)) return mox_cli_fail_opening(err);
+        mox_cli_say("%s/config.json: there is no such file; a model is a folder with config.json and *.safetensors", s->dir);
+        return EXIT_MODEL;
+    }
     mox_err unfinished;
     (void)mox_fail(&unfinished, err->status,
                    "the download of %s is unfinished, `hf download %.*s` finishes it: %s", s->reference,
