@@ -194,7 +194,8 @@ class Replies(Folder):
                 (["-p", "x", "--template", self.file("f", "{{ x.y.z }}")], 3, "f:1:"),
                 (["-p", "x", "--template", self.file("g", "{{ raise_exception('no way') }}")], 2, "no way"),
                 (["-p", "x", "--template", self.file("h", "{{ 'x' * 999999999 }}")], 2, "h:1"),
-                (["-p", "word " * 5000], 4, "the context holds"), ([b"-p", b"a\xff"], 2, "UTF-8")]:
+                (["-p", "word " * 5000], 4, "the context holds"), ([b"-p", b"a\xff"], 2, "the message is not UTF-8: byte 1 "),
+                ([b"-p", b"a", b"-s", b"\xe9"], 2, "the system prompt is not UTF-8: byte 0 ")]:
             with self.subTest(words=words[:3]):
                 self.says(self.reply(*words), code, text)
 

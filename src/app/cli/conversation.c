@@ -5,6 +5,7 @@
 #include "app/cli/input.h"
 #include "app/cli/message.h"
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "base/writer.h"
 
 #include <string.h>
@@ -80,6 +81,12 @@ static char *message_json(const char *role, const char *text, size_t n)
 
 int mox_cli_conversation_add(mox_cli_conversation *c, const char *role, const char *text, size_t n)
 {
+    const size_t valid = mox_utf8_valid_prefix((const unsigned char *)text, n);
+    if (valid < n) {
+        mox_cli_say("the %s is not UTF-8: byte %zu begins no character; convert it, for example with iconv",
+                    strcmp(role, "system") == 0 ? "system prompt" : "message", valid);
+        return EXIT_USAGE;
+    }
     return append(c, role, message_json(role, text, n));
 }
 

@@ -140,7 +140,7 @@ static int read_messages(mox_cli_conversation *c, const mox_cli_options *o)
         code = mox_cli_read_text(o, &text);
         while (text.n > 0 && text.bytes[text.n - 1] == '\n') text.n--; /* of the file, not of the message */
         if (code == EXIT_OK && text.n == 0) {
-            mox_cli_say("the message is empty: there is nothing to answer");
+            mox_cli_say("the message is empty: there is nothing to answer; give a text with -p TEXT, -f FILE or -");
             code = EXIT_USAGE;
         }
         if (code == EXIT_OK) code = mox_cli_conversation_add(c, "user", text.bytes, text.n);
@@ -159,7 +159,7 @@ static int encode_raw(const mox_cli_session *s, const mox_cli_options *o, mox_to
     if (code == EXIT_OK) code = mox_cli_session_encode(s, o, text.bytes, text.n, tokens);
     if (code == EXIT_OK) mox_cli_drop_second_bos(tokens, begun, begun);
     if (code == EXIT_OK && text.n == 0) {
-        mox_cli_say("the prompt is empty: there is nothing to continue");
+        mox_cli_say("the prompt is empty: there is nothing to continue; give a text with -p TEXT, -f FILE or -");
         code = EXIT_USAGE;
     }
     mox_free(text.bytes);
