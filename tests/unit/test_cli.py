@@ -105,6 +105,8 @@ class Usage(Case):
             (["--color", "maybe"], "auto|on|off"),
             (["--device", "abacus"], "not 'abacus'"),
             (["--isa", "z80", "--raw", "-p", "x"], "z80"),
+            (["--ram", "12"], "a size from 1M to 8192T, such as 512M or 0.5G, not '12'"),
+            (["--ram", "1K"], "from 1M"),
             (["--raw=yes"], "--raw takes no value"),
             (["-qx"], "-q takes no value"),
             (["word"], "'word'"),
@@ -113,6 +115,9 @@ class Usage(Case):
         ]:
             with self.subTest(args=args):
                 self.says(moxie("run", "-m", DEMO, *args), 2, words)
+        self.says(moxie("serve", "-m", DEMO, "--body-limit", "2G"), 2, "a size from 1K to 1G")
+        self.says(moxie("serve", "-m", DEMO, "--prefix-cache", "0"), 2, "a size from 0M to")
+        self.says(moxie("list", "--names", "--json"), 2, "--names and --json")
 
     def test_no_gpu(self):
         if os.path.exists("/dev/nvidiactl"):

@@ -311,7 +311,10 @@ int mox_cli_models(const mox_cli_options *o)
     char *cache = NULL, *demo = mox_cli_find_demo();
     const mox_hub_env env = mox_hub_environment();
     int code = EXIT_OK;
-    if (mox_hub_root(&env, &cache, &err) != MOX_OK || mox_hub_scan(cache, &list, &err) != MOX_OK) {
+    if (o->v[OPT_NAMES].on && o->v[OPT_JSON].on) {
+        mox_cli_say("--names and --json contradict each other; give one of them");
+        code = EXIT_USAGE;
+    } else if (mox_hub_root(&env, &cache, &err) != MOX_OK || mox_hub_scan(cache, &list, &err) != MOX_OK) {
         mox_cli_say("%s", err.msg);
         code = err.status == MOX_E_MEMORY ? EXIT_FULL : EXIT_IO;
     } else if (o->v[OPT_NAMES].on)

@@ -425,11 +425,21 @@ static bool is_choice(const option_def *d, const char *text)
     return false;
 }
 
+/* A limit of sizes, as a size is given. */
+static const char *show_bytes(double bytes, char out[MOX_CLI_NAME])
+{
+    int unit = bytes > 0.0 ? 0 : 2;
+    for (; unit < 4 && bytes > 0.0 && fmod(bytes, 1024.0) == 0.0; unit++) bytes /= 1024.0;
+    (void)snprintf(out, MOX_CLI_NAME, "%.0f%.1s", bytes, &" KMGT"[unit]);
+    return out;
+}
+
 /* shown is how the user named the option: "-n", "--max-tokens", "MOXIE_MAX_TOKENS". */
 static bool set_value(mox_cli_options *o, int id, const char *shown, const char *text, option_source source)
 {
     const option_def *d = &mox_cli_table[id];
     option_value *v = &o->v[id];
+    char low[MOX_CLI_NAME], high[MOX_CLI_NAME];
     if (source > v->source) v->n_texts = 0; /* what a flag says replaces what the environment says */
     v->source = source;
     v->text = text;
@@ -453,7 +463,8 @@ static bool set_value(mox_cli_options *o, int id, const char *shown, const char 
         return false;
     case KIND_BYTES:
         if (parse_bytes(d, text, &v->number)) return true;
-        mox_cli_say("%s takes a size such as 12G, 1.5G or 512M, not '%s'", shown, text);
+        mox_cli_say("%s takes a size from %s to %s, such as 512M or 0.5G, not '%s'", shown, show_bytes(d->low, low),
+                    show_bytes(d->high, high), text);
         return false;
     case KIND_LIST:
         if (parse_list(d, text, NULL) > 0) return true;
