@@ -225,11 +225,11 @@ static mox_cli_slash_result attach(mox_cli_chat *c, const char *argument)
     bool done = false;
     if (path && mox_cli_read_file(path, &text) == EXIT_OK) {
         long long lines = 0;
-        for (size_t i = 0; i < text.n; i++) lines += text.bytes[i] == '\n';
+        for (size_t i = 0; i < text.n; i++) lines += text.bytes[i] == '\n' || i + 1 == text.n; /* the last one may have no end */
         if (text.n == 0) mox_cli_say("%s: the file is empty", path);
         else if (memchr(text.bytes, '\0', text.n)) mox_cli_say("%s: this is no text", path);
         else if (!(done = attach_text(c, &text))) mox_cli_say("%s: too long", path);
-        else mox_cli_note("%s: %lld lines, %zu bytes; part of your next message", path, lines, text.n);
+        else mox_cli_note("%s: %lld line%s, %zu bytes; part of your next message", path, lines, lines == 1 ? "" : "s", text.n);
     }
     mox_free(text.bytes);
     mox_free(path);
