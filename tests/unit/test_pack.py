@@ -431,6 +431,30 @@ class Verify(Case):
         self.assertIn("tokenizer.json", found[0]["what"])
         self.says(moxie("verify", "-m", self.scratch / "none"), 3, "none")
 
+    def test_ctrl_c_leaves_the_object_whole(self):
+        model = self.copy(MOE)
+        names = list(header_of(model / "model.safetensors")[0])
+        n = 1 << 36                                              # of zeros that take no room, and a while to read
+        header = json.dumps({"visual.weight": {"dtype": "F32", "shape": [n // 4], "data_offsets": [0, n]}}).encode()
+        with open(model / "more.safetensors", "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header)
+            f.truncate(8 + len(header) + n)
+        (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {
+            **{name: "model.safetensors" for name in names}, "visual.weight": "more.safetensors"}}))
+        child = subprocess.Popen([PROGRAM, "verify", "--json", "-q", "-m", model], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        while not self.catches(child.pid, signal.SIGINT):
+            self.assertIsNone(child.poll())
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=120)
+        self.assertEqual((child.returncode, err), (128 + signal.SIGINT, b""))
+        self.assertEqual(json.loads(out)["ok"], None)
+
+    @staticmethod
+    def catches(pid, number):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1
+
     def test_text_and_quiet(self):
         done = moxie("verify", "-m", MOE)
         self.assertEqual((done.returncode, done.stderr), (0, b""))

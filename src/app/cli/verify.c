@@ -50,15 +50,17 @@ static void on_finding(void *user, const mox_finding *f)
     mox_cli_put_flush();
 }
 
-static void print_end(const showing *s, const mox_verify_report *r)
+/* complete: all of the model was looked at.  The object is whole also when it was not. */
+static void print_end(const showing *s, const mox_verify_report *r, bool complete)
 {
     if (s->json) {
         mox_cli_putf("], \"ok\": %s, \"n_problems\": %lld, \"n_warnings\": %lld, \"n_files\": %lld, \"bytes\": %lld, "
                      "\"n_tensors\": %lld, \"n_checksums\": %lld}\n",
-                     r->n_problems ? "false" : "true", (long long)r->n_problems, (long long)r->n_warnings,
+                     r->n_problems ? "false" : complete ? "true" : "null", (long long)r->n_problems, (long long)r->n_warnings,
                      (long long)r->n_files, (long long)r->bytes, (long long)r->n_tensors, (long long)r->n_checksums);
         return;
     }
+    if (!complete) return;
     if (r->n_problems || r->n_warnings)
         mox_cli_putf("%lld problems, %lld warnings: ", (long long)r->n_problems, (long long)r->n_warnings);
     else mox_cli_putf("nothing wrong: ");
@@ -83,12 +85,10 @@ int mox_cli_verify(const mox_cli_options *o)
     if (s.json) mox_cli_putf("{\"findings\": [");
     const mox_status status = mox_verify(session.dir, &opts, &report, &err);
     mox_cli_progress_end(&s.progress);
+    print_end(&s, &report, status == MOX_OK);
     if (mox_cli_stop_signal()) code = EXIT_SIGNAL + mox_cli_stop_signal();
     else if (status != MOX_OK) code = mox_cli_fail_running(&err);
-    else {
-        print_end(&s, &report);
-        code = report.n_problems ? EXIT_MODEL : EXIT_OK;
-    }
+    else code = report.n_problems ? EXIT_MODEL : EXIT_OK;
     mox_cli_session_close(&session);
     return code;
 }
