@@ -90,8 +90,8 @@ static mox_status find_template(mox_chat *c, const char *dir, const char *file, 
         if (c->plain) return MOX_OK;
     }
     return mox_fail(err, MOX_E_NOT_FOUND,
-                    "%s: this model has no chat template; give one with --template FILE, or use --raw to have the text "
-                    "continued as it is",
+                    "%s: this model has no chat template; give one with --template FILE, or have a text continued as it "
+                    "is with `moxie run --raw`",
                     dir);
 }
 

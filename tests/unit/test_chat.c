@@ -75,7 +75,8 @@ static void test_sources(void **state)
     char out[600];
     kit_clear();
     open_and_render(NULL, NULL, MOX_E_NOT_FOUND, out, sizeof out);
-    assert_non_null(strstr(out, "no chat template"));
+    assert_non_null(strstr(out, "no chat template; give one with --template FILE, or"));
+    assert_non_null(strstr(out, "`moxie run --raw`")); /* the only command that has it */
     put("tokenizer_config.json", "{\"x\": 1}");
     open_and_render(NULL, NULL, MOX_E_NOT_FOUND, out, sizeof out);
     put("tokenizer_config.json", "{\"x\": 1, \"chat_template\": null}");
