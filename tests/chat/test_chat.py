@@ -372,6 +372,21 @@ class Replies(Case):
         t.send(FRANCE)
         t.wait(PARIS)
 
+    def test_a_file_that_does_not_fit(self):
+        t = self.chat(columns=120)
+        t.send("/read " + self.path("long.txt", b"The quick brown fox jumps over the lazy dog.\n" * 1000))
+        t.wait("part of your next message")
+        for _ in range(2):
+            t.wait_prompt()
+            t.send("What is this?")
+            t.wait(r"^> What is this\?\nmoxie: the prompt has \d+ tokens but the context holds 4096[^>]*\n"
+                   r"your message is dropped; Up brings it back, and what was read still goes in front of it until /clear\n\n>\Z")
+        t.send("/clear")
+        t.wait("a new conversation")
+        t.wait_prompt()
+        t.send(FRANCE)
+        t.wait(PARIS)
+
     def test_ctrl_c_in_a_prompt(self):
         path = self.path("long.txt", b"The quick brown fox jumps over the lazy dog.\n" * 150)
         t = self.chat("--isa", "ref", "-t", "1", "-c", "4096", columns=120)
@@ -381,10 +396,10 @@ class Replies(Case):
         t.wait(r"^prompt \d+/\d+ tok")
         t.keys("C-c")
         stopped = (r"^prompt \d+ of (\d+) tok \S+s( \S+ t/s)? \| stopped\n"
-                   r"your message is dropped; Up brings it back, and what was read still goes in front of it\n")
+                   r"your message is dropped; Up brings it back, and what was read still goes in front of it until /clear\n")
         n = re.search(stopped, t.wait(stopped), re.M).group(1)
         t.wait_prompt()
-        self.assertNotIn("/", t.screen(history=False).splitlines()[-3])  # nothing is left of the progress
+        self.assertNotRegex(t.screen(history=False).splitlines()[-3], r"\d/\d")  # nothing is left of the progress
         t.send("/tokens")
         t.wait("the conversation is empty")
         t.wait_prompt()

@@ -84,15 +84,16 @@ static int reply(mox_cli_chat *c, size_t n_before)
     const bool unanswered = !turn || code != EXIT_OK, dropped = unanswered && n_before < c->conversation.n;
     if (unanswered) mox_cli_conversation_drop(&c->conversation, n_before);
     mox_turn_destroy(&turn);
-    if (code != EXIT_OK) return code;
-    show_stats(c);
-    c->n_replies++;
-    mox_cli_stats_add(&c->sum, &c->last);
+    if (code == EXIT_OK) {
+        show_stats(c);
+        c->n_replies++;
+        mox_cli_stats_add(&c->sum, &c->last);
+    }
     if (dropped && c->interactive)
         mox_cli_note("your message is dropped; Up brings it back%s",
-                     c->attached ? ", and what was read still goes in front of it" : "");
+                     c->attached ? ", and what was read still goes in front of it until /clear" : "");
     else if (unanswered && c->interactive && n < c->conversation.n) mox_cli_note("the reply stays as it was");
-    return EXIT_OK;
+    return code;
 }
 
 /* ---- one message ------------------------------------------------------------- */
