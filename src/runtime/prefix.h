@@ -19,7 +19,7 @@ typedef struct mox_prefix_opts {
     const char *state_dir;   /* where long prefixes are kept across restarts; NULL: nowhere */
     int64_t state_dir_bytes; /* at most this much there; 0 = 8 GiB */
     const char *model_key;   /* what tells this model and template from others in state_dir */
-    mox_warn_fn *warn;       /* NULL: warnings are dropped */
+    mox_warn_fn *warn;       /* NULL: warnings are dropped; also from the thread that writes */
     void *warn_user;
 } mox_prefix_opts;
 

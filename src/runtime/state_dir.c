@@ -36,6 +36,7 @@ struct mox_state_dir {
     char *dir, *key;
     mox_state_shape shape;
     int lock;
+    bool ours; /* the folder; until then lock and index are the writer's, which waits for it */
     int64_t max_bytes;
     mox_warn_fn *warn;
     void *warn_user;
@@ -194,13 +195,18 @@ static mox_status scan(mox_state_dir *d, mox_err *err)
 
 /* ---- life ---- */
 
+static void leave_folder(mox_state_dir *d)
+{
+    while (d->n_entries > 0) forget(d, d->n_entries - 1);
+    mox_lock_release(&d->lock);
+}
+
 static void free_dir(mox_state_dir *d)
 {
-    for (size_t i = 0; i < d->n_entries; i++) free_entry(&d->entries[i]);
+    leave_folder(d);
     mox_free(d->entries);
     mox_free(d->dir);
     mox_free(d->key);
-    mox_lock_release(&d->lock);
     mox_free(d);
 }
 
@@ -213,14 +219,9 @@ static mox_status take_lock(mox_state_dir *d, mox_err *err)
     return status;
 }
 
-static mox_status open_dir(mox_state_dir *d, const mox_prefix_opts *o, mox_err *err)
+/* Of the folder, which is locked. */
+static mox_status make_index(mox_state_dir *d, mox_err *err)
 {
-    d->dir = mox_strdup(o->state_dir);
-    d->key = mox_strdup(o->model_key);
-    if (!d->dir || !d->key) return mox_fail_memory(err, strlen(o->state_dir), "a file name");
-    d->shape = mox_state_shape_of(d->c, d->key);
-    MOX_TRY(mox_dir_make_private(d->dir, err));
-    MOX_TRY(take_lock(d, err));
     MOX_TRY(scan(d, err));
     (void)make_room(d, 0);
     for (size_t i = d->n_entries; i-- > 0;) {
@@ -228,7 +229,53 @@ static mox_status open_dir(mox_state_dir *d, const mox_prefix_opts *o, mox_err *
         mox_path_remove(d->entries[i].path);
         forget(d, i);
     }
-    return mox_state_writer_start(&d->writer, d->c, d->shape, err);
+    return MOX_OK;
+}
+
+static void warn_unused(const mox_state_dir *d, const mox_err *why, const char *until)
+{
+    char text[sizeof why->msg + 64];
+    (void)snprintf(text, sizeof text, "%s; states are neither read nor kept there%s", why->msg, until);
+    warn(d, text);
+}
+
+/* On the writer's thread.  Whatever made it fail, the next try may go well: there may be no descriptor left just now. */
+static bool take_over(void *user)
+{
+    mox_state_dir *d = user;
+    mox_err err;
+    char text[480];
+    if (take_lock(d, &err) != MOX_OK) return false;
+    if (make_index(d, &err) != MOX_OK) {
+        if (!d->complained) warn_unused(d, &err, " yet");
+        d->complained = true;
+        leave_folder(d);
+        return false;
+    }
+    d->complained = false;
+    (void)snprintf(text, sizeof text, "%s: nobody else holds it any more; states are read and kept there from now on", d->dir);
+    warn(d, text);
+    return true;
+}
+
+static bool is_ours(mox_state_dir *d)
+{
+    if (!d->ours) d->ours = mox_state_writer_ready(&d->writer);
+    return d->ours;
+}
+
+static mox_status open_dir(mox_state_dir *d, const mox_prefix_opts *o, mox_err *err)
+{
+    d->dir = mox_strdup(o->state_dir);
+    d->key = mox_strdup(o->model_key);
+    if (!d->dir || !d->key) return mox_fail_memory(err, strlen(o->state_dir), "a file name");
+    d->shape = mox_state_shape_of(d->c, d->key);
+    MOX_TRY(mox_dir_make_private(d->dir, err));
+    const mox_status locked = take_lock(d, err);
+    if (locked != MOX_OK && locked != MOX_E_STATE) return locked;
+    if (locked == MOX_OK) MOX_TRY(make_index(d, err));
+    else warn_unused(d, err, " until it lets go");
+    return mox_state_writer_start(&d->writer, d->c, d->shape, locked == MOX_OK ? NULL : take_over, d, err);
 }
 
 mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_prefix_opts *o, mox_err *err)
@@ -250,11 +297,7 @@ mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_pre
         return MOX_OK;
     }
     const bool fatal = status == MOX_E_MEMORY;
-    if (!fatal) {
-        char text[sizeof why.msg + 64];
-        (void)snprintf(text, sizeof text, "%s; states are neither read nor kept there", why.msg);
-        warn(d, text);
-    }
+    if (!fatal) warn_unused(d, &why, "");
     free_dir(d);
     return fatal ? mox_fail(err, status, "%s", why.msg) : MOX_OK;
 }
@@ -403,7 +446,7 @@ static bool make_job(mox_state_dir *d, mox_tree *t, int32_t leaf)
 
 void mox_state_dir_tend(mox_state_dir *d, mox_tree *t)
 {
-    if (!collect(d, 0)) return;
+    if (!is_ours(d) || !collect(d, 0)) return;
     conclude(d, t);
     const int32_t leaf = mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS);
     if (leaf == MOX_NONE) return;
@@ -423,15 +466,20 @@ bool mox_state_dir_let_go(mox_state_dir *d)
     return true;
 }
 
-void mox_state_dir_close(mox_state_dir **dir, mox_tree *t)
+static void write_rest(mox_state_dir *d, mox_tree *t)
 {
-    mox_state_dir *d = *dir;
-    if (!d) return;
     const double until = mox_clock_now() + CLOSING_S;
     for (double left = CLOSING_S; left > 0 && collect(d, left); left = until - mox_clock_now()) {
         mox_state_dir_tend(d, t);
         if (!d->writing && mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS) == MOX_NONE) break;
     }
+}
+
+void mox_state_dir_close(mox_state_dir **dir, mox_tree *t)
+{
+    mox_state_dir *d = *dir;
+    if (!d) return;
+    if (is_ours(d)) write_rest(d, t);
     (void)mox_state_dir_let_go(d);
     (void)collect(d, -1);
     conclude(d, t);
@@ -525,6 +573,7 @@ static mox_status load(mox_state_dir *d, mox_tree *t, plan *p, const mox_tree_ma
 bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit,
                         const mox_tree_match *m)
 {
+    if (!is_ours(d)) return false;
     int64_t most = m->at / MOX_PAGE_LEN;
     size_t best = SIZE_MAX;
     for (size_t i = 0; i < d->n_entries; i++) {

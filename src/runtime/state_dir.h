@@ -6,7 +6,8 @@
  * model or another version are not read, with a warning, but count and give way like others.  Links
  * and what is another user's are left alone, with a warning.
  *
- * One process has the folder at a time: it holds the file "lock" there.
+ * One process has the folder at a time: it holds the file "lock" there.  Who finds it held keeps nothing on disk, and
+ * uses nothing of the folder, until that process lets go; then it takes the folder over as it is found.
  *
  * Threads: as the context; a thread of its own writes.  Owns: its index, the lock, references to
  * what is being written.  Borrows: the context. */
@@ -20,8 +21,8 @@ enum { MOX_STATE_MIN_TOKENS = 256 };
 
 typedef struct mox_state_dir mox_state_dir;
 
-/* *out is NULL, with a warning, when another process has the folder or it cannot be used: what is kept
- * there saves time, and a server without it is better than none. */
+/* *out is NULL, with a warning, when the folder cannot be used: what is kept there saves time, and a server without it
+ * is better than none.  That another process has it is a warning, and so is, of the writer's thread, its end. */
 mox_status mox_state_dir_open(mox_state_dir **out, mox_context *c, const mox_prefix_opts *opts, mox_err *err);
 /* Writes what is not written yet, for some seconds at most. */
 void mox_state_dir_close(mox_state_dir **d, mox_tree *t);

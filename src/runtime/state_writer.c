@@ -6,6 +6,34 @@
 #include <string.h>
 #include <time.h>
 
+static const double retry_s = 0.25;
+
+static struct timespec in_seconds(double seconds)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    return until;
+}
+
+/* Under the mutex, which nobody waits for while it tries. */
+static void get_ready(mox_state_writer *w)
+{
+    while (!w->quit && !w->ready) {
+        (void)pthread_mutex_unlock(&w->mutex);
+        const bool taken = w->take(w->take_user);
+        (void)pthread_mutex_lock(&w->mutex);
+        w->ready = taken;
+        const struct timespec until = in_seconds(retry_s);
+        while (!taken && !w->quit && pthread_cond_timedwait(&w->changed, &w->mutex, &until) == 0) {}
+    }
+}
+
 /* What gives way is gone before the new file needs its room, and what that replaces only when it is there. */
 static mox_status do_job(mox_state_writer *w, mox_err *err)
 {
@@ -20,6 +48,7 @@ static void *work(void *user)
 {
     mox_state_writer *w = user;
     (void)pthread_mutex_lock(&w->mutex);
+    get_ready(w);
     for (;;) {
         while (!w->quit && (!w->job || w->written)) (void)pthread_cond_wait(&w->changed, &w->mutex);
         if (w->quit) break;
@@ -37,10 +66,10 @@ static void *work(void *user)
 }
 
 mox_status mox_state_writer_start(mox_state_writer *w, const mox_context *c, mox_state_shape shape,
-                                  mox_err *err)
+                                  mox_state_take_fn *take, void *take_user, mox_err *err)
 {
     pthread_condattr_t attr;
-    *w = (mox_state_writer){.c = c, .shape = shape};
+    *w = (mox_state_writer){.c = c, .shape = shape, .take = take, .take_user = take_user, .ready = !take};
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&w->changed, &attr);
@@ -68,6 +97,14 @@ void mox_state_writer_stop(mox_state_writer *w)
     (void)pthread_mutex_destroy(&w->gate.lock);
 }
 
+bool mox_state_writer_ready(mox_state_writer *w)
+{
+    (void)pthread_mutex_lock(&w->mutex);
+    const bool ready = w->ready;
+    (void)pthread_mutex_unlock(&w->mutex);
+    return ready;
+}
+
 void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job)
 {
     (void)pthread_mutex_lock(&w->mutex);
@@ -80,16 +117,7 @@ void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job)
 
 bool mox_state_writer_ended(mox_state_writer *w, double seconds, mox_status *status, mox_err *err)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    if (seconds > 0) {
-        until.tv_sec += (time_t)seconds;
-        until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
-    }
+    const struct timespec until = in_seconds(seconds > 0 ? seconds : 0);
     (void)pthread_mutex_lock(&w->mutex);
     int late = 0;
     while (w->job && !w->written && seconds != 0 && late == 0)

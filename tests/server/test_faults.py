@@ -211,11 +211,29 @@ def test_clocks():
 
 
 def test_one_state_folder():
-    """Two servers with one folder of states: the second serves without it, and says so."""
+    """Two servers with one folder of states: the second serves without it, and says so, until the first ends."""
+    story = lambda name: [{"role": "user", "content": f"The {name} tells a long story about the fox. " * 60}]
+
+    def reused(s, name):
+        status, answer = s.chat(story(name), max_tokens=4)
+        assert status == 200, answer
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
     with tempfile.TemporaryDirectory() as folder:
-        with Server("--state-dir", folder) as first, Server("--state-dir", folder) as second:
-            assert first.chat()[0] == second.chat()[0] == 200
-            assert "another process holds it" in second.errors() and "another process" not in first.errors()
+        first = Server("--state-dir", folder)
+        with Server("--state-dir", folder) as second:
+            with first:
+                assert reused(first, "cow") == 0
+                assert first.until(lambda: list(Path(folder).glob("*.state")))
+                assert reused(second, "cow") == reused(second, "dog") < 100
+                assert "another process holds it" in second.errors() and "another process" not in first.errors()
+                assert "from now on" not in second.errors()
+                assert reused(first, "cat") < 100
+            assert second.until(lambda: "from now on" in second.errors()), second.errors()
+            assert reused(second, "cat") > 400
+        assert second.errors().count("from now on") == second.errors().count("another process") == 1
+        with Server("--state-dir", folder) as third:
+            assert all(reused(third, name) > 400 for name in ["cow", "dog", "cat"])
 
 
 run_tests(globals())
