@@ -465,15 +465,20 @@ static enum MHD_Result take_body(mox_http_call *c, const char *bytes, size_t *n)
     return c->discarded > 4 * h->opts.body_max ? MHD_NO : MHD_YES;
 }
 
-static void push_work(mox_http *h, mox_http_call *c)
+/* False: the workers leave, and nobody would take it. */
+static bool push_work(mox_http *h, mox_http_call *c)
 {
-    mox_http_keep(c);
     pthread_mutex_lock(&h->queue_lock);
-    if (h->last) h->last->next = c;
-    else h->first = c;
-    h->last = c;
-    pthread_cond_signal(&h->queue_filled);
+    const bool open = !h->queue_closed;
+    if (open) {
+        mox_http_keep(c);
+        if (h->last) h->last->next = c;
+        else h->first = c;
+        h->last = c;
+        pthread_cond_signal(&h->queue_filled);
+    }
     pthread_mutex_unlock(&h->queue_lock);
+    return open;
 }
 
 static enum MHD_Result begin_handling(mox_http_call *c, struct MHD_Connection *connection)
@@ -490,9 +495,7 @@ static enum MHD_Result begin_handling(mox_http_call *c, struct MHD_Connection *c
     MHD_suspend_connection(connection);
     pthread_mutex_unlock(&c->lock);
     mox_http_watch(h, c);
-    if (atomic_load(&h->stopping))
-        mox_http_lose(c); /* whoever stops may have looked for calls before it was there */
-    else push_work(h, c);
+    if (!push_work(h, c)) mox_http_lose(c); /* whoever stops may have looked for calls before it was there */
     return MHD_YES;
 }
 
