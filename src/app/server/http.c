@@ -700,15 +700,16 @@ bool mox_http_wait(mox_http *h, double timeout_s)
     return idle;
 }
 
-/* Suspended connections must go on before libmicrohttpd can be stopped. */
+/* Suspended connections must go on before libmicrohttpd can be stopped, also those that the watcher hangs up just now.
+ * The newest come first in the list. */
 static void lose_everybody(mox_http *h)
 {
-    for (;;) {
+    for (uint64_t before = UINT64_MAX;;) {
         mox_http_call *c = NULL;
         pthread_mutex_lock(&h->lock);
         for (mox_http_conn *conn = h->conns; conn && !c; conn = conn->next)
-            if (conn->call && !conn->doomed) {
-                conn->doomed = true;
+            if (conn->call && conn->serial < before) {
+                before = conn->serial;
                 c = conn->call;
                 mox_http_keep(c);
             }
