@@ -38,6 +38,17 @@ def test_addresses():
         left.close()
         with Server("--unix-socket", path) as u:
             assert status_of(u.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
+        still = [socket.socket(socket.AF_UNIX) for _ in range(3)]  # a server that stands still, and as many as wait in line there
+        still[0].bind(str(path))
+        still[0].listen(0)
+        for client in still[1:]:
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                client.connect(str(path))
+        refused("--unix-socket", path, code=6, says="another server answers")
+        for one in still:
+            one.close()
+        path.unlink()
         path.write_text("mine")
         refused("--unix-socket", path, code=6, says="no socket")
         assert path.read_text() == "mine"

@@ -73,10 +73,10 @@ mox_status mox_listen_tcp(mox_listener *l, const char *host, int port, mox_err *
     return MOX_OK;
 }
 
-/* Whether a server answers there. */
+/* Whether a server answers there.  One whose line is full, because it stands still, is there, too. */
 static bool is_alive(const struct sockaddr_un *a)
 {
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return true;
     const bool alive = connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno != ECONNREFUSED;
     (void)close(fd);
