@@ -344,12 +344,18 @@ int mox_lock_open(const char *path, int flags, mode_t mode, bool wait)
     return -EWOULDBLOCK;
 }
 
-/* The file that nobody else writes, empty; a negative errno: there is none, EWOULDBLOCK: somebody writes it. */
-static int open_alone(const char *path, int flags, mode_t mode)
+/* The file that nobody else writes, empty; a negative errno: there is none, EWOULDBLOCK: somebody writes it, ENXIO: what
+ * is there is no file, or, where it must be our own, another user's. */
+static int open_alone(const char *path, bool own)
 {
-    const int fd = mox_lock_open(path, O_WRONLY | O_CREAT | flags, mode, false);
-    if (fd < 0 || ftruncate(fd, 0) == 0) return fd;
-    const int failure = errno;
+    struct stat st;
+    const int flags = O_WRONLY | O_CREAT | O_NONBLOCK; /* a pipe without a reader must not block */
+    const int fd = mox_lock_open(path, flags | (own ? O_NOFOLLOW : 0), own ? 0600 : 0666, false);
+    if (fd < 0) return fd;
+    int failure = fstat(fd, &st) == 0 ? 0 : errno;
+    if (!failure && (!S_ISREG(st.st_mode) || (own && st.st_uid != geteuid()))) failure = ENXIO;
+    if (!failure && ftruncate(fd, 0) != 0) failure = errno;
+    if (!failure) return fd;
     close(fd);
     return -failure;
 }
@@ -379,7 +385,7 @@ static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *
         o->fd = open(path, O_WRONLY | O_CLOEXEC);
         if (o->fd < 0) failure = errno;
     } else if (!failure) {
-        const int fd = open_alone(o->temporary, durable ? O_NOFOLLOW : 0, durable ? 0600 : 0666);
+        const int fd = open_alone(o->temporary, durable);
         if (fd >= 0) o->fd = fd;
         else failure = -fd;
     }
@@ -387,8 +393,10 @@ static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *
     mox_free(o->temporary); /* there is none, or it is not ours to remove */
     o->temporary = NULL;
     if (!failure) return MOX_OK;
-    if (failure != EWOULDBLOCK) return fail_write(o, failure, err);
+    if (in_place || (failure != EWOULDBLOCK && failure != ENXIO)) return fail_write(o, failure, err);
     mox_out_discard(o);
+    if (failure == ENXIO)
+        return mox_fail(err, MOX_E_IO, "%s.part: not a regular file, or another user's; remove it", path);
     return mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", path);
 }
 

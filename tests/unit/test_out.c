@@ -76,6 +76,32 @@ static void the_second_writer_is_refused(void **state)
     assert_int_not_equal(access(temporary, F_OK), 0);
 }
 
+/* What is for the owner's eyes goes to no file that others made, and a pipe that nobody reads is not waited for. */
+static void what_others_put_there_is_not_written_to(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    struct stat st;
+    (void)unlink(temporary);
+    (void)alarm(20);
+    assert_int_equal(mkfifo(temporary, 0666), 0);
+    assert_int_equal(mox_out_open(&o, path, &err), MOX_E_IO);
+    assert_int_equal(mox_out_open_durable(&o, path, &err), MOX_E_IO);
+    assert_non_null(strstr(err.msg, temporary));
+    assert_true(stat(temporary, &st) == 0 && S_ISFIFO(st.st_mode));
+    assert_int_equal(unlink(temporary), 0);
+    (void)alarm(0);
+    if (geteuid() != 0) return; /* only root can give files away */
+    FILE *f = fopen(temporary, "wb");
+    assert_true(f && fputs("theirs", f) >= 0 && fclose(f) == 0);
+    assert_int_equal(chown(temporary, 12345, (gid_t)-1), 0);
+    assert_int_equal(mox_out_open_durable(&o, path, &err), MOX_E_IO);
+    assert_non_null(strstr(err.msg, "another user's"));
+    assert_true(stat(temporary, &st) == 0 && st.st_size == 6);
+    assert_int_equal(unlink(temporary), 0);
+}
+
 static void what_a_killed_program_left_is_replaced(void **state)
 {
     (void)state;
@@ -198,6 +224,7 @@ static void no_reader_sees_a_mixture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_second_writer_is_refused),
+                                       cmocka_unit_test(what_others_put_there_is_not_written_to),
                                        cmocka_unit_test(what_a_killed_program_left_is_replaced),
                                        cmocka_unit_test(a_pipe_stays_a_pipe),
                                        cmocka_unit_test(a_folder_is_refused_at_once),
