@@ -108,7 +108,7 @@ static size_t make_room(mox_state_dir *d, int64_t bytes)
         for (size_t i = 0; i < d->n_entries; i++) {
             entry *e = &d->entries[i];
             if (e->fate == GIVES_WAY) continue;
-            total += e->bytes;
+            total = mox_plus_i64(total, e->bytes);
             if (!oldest || e->modified < oldest->modified) oldest = e;
         }
         if (total <= d->max_bytes || !oldest) return n;

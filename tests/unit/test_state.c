@@ -11,6 +11,7 @@
 #include "runtime/state_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -209,6 +210,36 @@ static void test_the_folder_has_a_limit(void **state)
     live(m, opts, 3, 1);
     assert_int_equal(list_files(&at, path, sizeof path), 0);
     assert_int_equal(at.n_warnings, 0);
+}
+
+/* Files with holes may be as large as can be counted, each, and their sum larger; they give way like others. */
+static void test_the_limit_holds_for_files_of_any_size(void **state)
+{
+    (void)state;
+    const mox_model *m = models[DENSE];
+    static const char shm[] = "/dev/shm/moxie-states-XXXXXX";
+    place at = {0};
+    char path[300];
+    memcpy(at.dir, shm, sizeof shm);
+    if (!mkdtemp(at.dir)) skip();
+    choose_tokens(m);
+    live(m, opts_of(&at), 0, 1);
+    bool large = true;
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%d.state", at.dir, i);
+        const int fd = open(path, O_WRONLY | O_CREAT, 0600);
+        large &= fd >= 0 && ftruncate(fd, INT64_C(7) << 60) == 0 &&
+                 futimens(fd, (const struct timespec[2]){{.tv_sec = i + 1}, {.tv_sec = i + 1}}) == 0;
+        (void)close(fd);
+    }
+    if (large) {
+        assert_int_equal(found(m, opts_of(&at), 0), TURN);
+        assert_int_equal(at.n_warnings, 2); /* damaged */
+        assert_int_equal(list_files(&at, path, sizeof path), 1);
+    }
+    (void)snprintf(path, sizeof path, "rm -rf '%s'", at.dir);
+    assert_int_equal(system(path), 0);
+    if (!large) skip(); /* this file system has no such files */
 }
 
 static void test_one_process_has_the_folder(void **state)
@@ -945,6 +976,7 @@ int main(void)
         cmocka_unit_test_teardown(test_a_restart_loses_nothing, take_hooks_out),
         cmocka_unit_test_teardown(test_a_longer_path_replaces_its_beginnings, take_hooks_out),
         cmocka_unit_test_teardown(test_the_folder_has_a_limit, take_hooks_out),
+        cmocka_unit_test_teardown(test_the_limit_holds_for_files_of_any_size, take_hooks_out),
         cmocka_unit_test_teardown(test_one_process_has_the_folder, take_hooks_out),
         cmocka_unit_test_teardown(test_the_folder_goes_to_who_waits_for_it, take_hooks_out),
         cmocka_unit_test_teardown(test_wrong_options_are_refused, take_hooks_out),
