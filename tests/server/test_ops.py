@@ -38,6 +38,13 @@ def test_addresses():
         left.close()
         with Server("--unix-socket", path) as u:
             assert status_of(u.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
+        first = Server("--unix-socket", path)
+        path.unlink()  # by somebody who wants another server there
+        with Server("--unix-socket", path) as u:
+            with first:
+                pass
+            assert status_of(u.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
+        assert not path.exists()
         still = [socket.socket(socket.AF_UNIX) for _ in range(3)]  # a server that stands still, and as many as wait in line there
         still[0].bind(str(path))
         still[0].listen(0)

@@ -107,14 +107,20 @@ mox_status mox_listen_unix(mox_listener *l, const char *path, mox_err *err)
         *l = (mox_listener){.fd = -1};
         return mox_fail(err, MOX_E_IO, "cannot listen at %s: %s", path, strerror(why));
     }
-    l->has_path = true;
+    l->has_path = lstat(path, &st) == 0;
+    if (l->has_path) {
+        l->device = st.st_dev;
+        l->inode = st.st_ino;
+    }
     (void)snprintf(l->address, sizeof l->address, "%s", path);
     return MOX_OK;
 }
 
 void mox_listener_leave(mox_listener *l)
 {
-    if (l->has_path) (void)unlink(l->unix_path);
+    struct stat st;
+    if (l->has_path && lstat(l->unix_path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode)
+        (void)unlink(l->unix_path);
     l->has_path = false;
 }
 

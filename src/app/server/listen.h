@@ -5,6 +5,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 typedef struct mox_listener {
     int fd;            /* -1: closed */
@@ -12,7 +13,9 @@ typedef struct mox_listener {
     char address[128]; /* what it is bound to, with the real port: "127.0.0.1:8080", "[::1]:8080", a path */
     char host[64];     /* without the port; "" for a path */
     char *unix_path;   /* owned */
-    bool has_path;     /* it is ours to remove */
+    bool has_path;     /* it is ours to remove, as long as it is the file that we made: */
+    dev_t device;
+    ino_t inode;
 } mox_listener;
 
 /* host is a name or an address, port 0 takes a free one. */
