@@ -69,11 +69,11 @@ void mox_prefix_destroy(mox_prefix **prefix)
     *prefix = NULL;
 }
 
-/* After each change. */
-static void tend(mox_prefix *p)
+bool mox_prefix_tend(mox_prefix *p)
 {
-    if (p->dir) mox_state_dir_tend(p->dir, &p->tree); /* first: what is too much for the memory may be on disk */
+    const bool more = p->dir && mox_state_dir_tend(p->dir, &p->tree); /* first: what is too much for the memory may be on disk */
     while (mox_tree_bytes(&p->tree) > p->max_bytes && mox_tree_shrink(&p->tree)) {}
+    return more;
 }
 
 /* ---- adopting ---- */
@@ -108,7 +108,7 @@ int64_t mox_prefix_adopt(mox_prefix *p, mox_seq *s, const int32_t *tokens, int64
     p->n_misses += m.at == 0;
     p->n_reused += m.at;
     say_why(&m, n, why, why_size);
-    tend(p);
+    (void)mox_prefix_tend(p);
     return m.at;
 }
 
@@ -158,7 +158,7 @@ void mox_prefix_keep(mox_prefix *p, mox_seq *s)
     keep_path(p, s, s->length, last);
     if (last != MOX_NONE) mox_share_drop(c, MOX_SHARE_STATES, last);
     mox_seq_reset(s);
-    tend(p);
+    (void)mox_prefix_tend(p);
 }
 
 void mox_prefix_get_stats(const mox_prefix *p, mox_prefix_stats *out)

@@ -37,6 +37,9 @@ void mox_prefix_share(mox_prefix *p, const mox_seq *s);
 /* What s holds stays for others; s is reset. */
 void mox_prefix_keep(mox_prefix *p, mox_seq *s);
 
+/* After each change, which calls it, and then from time to time while it is true: there is more to write to disk. */
+bool mox_prefix_tend(mox_prefix *p);
+
 typedef struct mox_prefix_stats { /* since the beginning, but for what is marked "now" */
     int64_t bytes, bytes_max; /* now; the most there may be */
     int64_t n_prefixes;       /* now: beginnings that are not part of longer ones */

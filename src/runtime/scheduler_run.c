@@ -18,7 +18,10 @@
 #include "base/err.h"
 #include "base/size.h"
 
+#include <math.h>
 #include <stdio.h>
+
+static const double look_s = 0.25; /* whether there is more to write */
 
 static bool prefilled(const mox_request *r) { return r->n_done == r->n_prompt; }
 
@@ -108,11 +111,32 @@ static void note_cancelled(mox_scheduler *s)
         if (s->slots[i].request) s->slots[i].request->over = s->slots[i].request->cancelled;
 }
 
+static bool is_idle(const mox_scheduler *s)
+{
+    return !s->stopping && s->waiting.n == 0 && s->dropped.n == 0 && s->n_busy == 0;
+}
+
+/* Under the lock.  What several requests left is written one after the other, also when no other request comes. */
+static void sleep_while_idle(mox_scheduler *s)
+{
+    bool more = s->prefix;
+    while (is_idle(s)) {
+        const double until = mox_clock_now() + look_s;
+        const struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - floor(until)) * 1e9)};
+        if (!more) pthread_cond_wait(&s->work, &s->lock);
+        else if (pthread_cond_timedwait(&s->work, &s->lock, &at) != 0 && is_idle(s)) {
+            pthread_mutex_unlock(&s->lock);
+            more = mox_prefix_tend(s->prefix);
+            pthread_mutex_lock(&s->lock);
+        }
+    }
+}
+
 /* Waits until there is something to do, and fills free slots; false: all is done. */
 static bool wait_for_work(mox_scheduler *s, mox_request_list *dropped)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->stopping && s->waiting.n == 0 && s->dropped.n == 0 && s->n_busy == 0) pthread_cond_wait(&s->work, &s->lock);
+    sleep_while_idle(s);
     while (s->stopping && s->waiting.n > 0) mox_request_append(&s->dropped, mox_request_take_first(&s->waiting));
     for (int32_t i = 0; i < s->n_slots && s->waiting.n > 0; i++) {
         if (s->slots[i].request) continue;

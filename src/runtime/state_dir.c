@@ -444,18 +444,22 @@ static bool make_job(mox_state_dir *d, mox_tree *t, int32_t leaf)
     return true;
 }
 
-void mox_state_dir_tend(mox_state_dir *d, mox_tree *t)
+bool mox_state_dir_tend(mox_state_dir *d, mox_tree *t)
 {
-    if (!is_ours(d) || !collect(d, 0)) return;
-    conclude(d, t);
+    if (is_ours(d)) {
+        if (!collect(d, 0)) return true;
+        conclude(d, t);
+    }
     const int32_t leaf = mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS);
-    if (leaf == MOX_NONE) return;
+    if (leaf == MOX_NONE) return false;
+    if (!d->ours) return true;
     const bool made = make_job(d, t, leaf);
     for (int32_t i = leaf; i != MOX_NONE; i = mox_tree_parent(t, i))
         mox_tree_mark(t, i); /* the file has them all */
-    if (!made) return;
+    if (!made) return true;
     d->writing = true;
     mox_state_writer_begin(&d->writer, &d->job);
+    return true;
 }
 
 bool mox_state_dir_let_go(mox_state_dir *d)
@@ -470,7 +474,7 @@ static void write_rest(mox_state_dir *d, mox_tree *t)
 {
     const double until = mox_clock_now() + CLOSING_S;
     for (double left = CLOSING_S; left > 0 && collect(d, left); left = until - mox_clock_now()) {
-        mox_state_dir_tend(d, t);
+        (void)mox_state_dir_tend(d, t);
         if (!d->writing && mox_tree_unmarked(t, MOX_STATE_MIN_TOKENS) == MOX_NONE) break;
     }
 }

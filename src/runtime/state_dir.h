@@ -31,8 +31,9 @@ void mox_state_dir_close(mox_state_dir **d, mox_tree *t);
  * it to the tree; false when there is none. */
 bool mox_state_dir_load(mox_state_dir *d, mox_tree *t, const int32_t *tokens, int64_t n, int64_t limit,
                         const mox_tree_match *m);
-/* Begins to write the newest path that is not on disk, unless one is being written. */
-void mox_state_dir_tend(mox_state_dir *d, mox_tree *t);
+/* Begins to write the newest path that is not on disk, unless one is being written; false: there is none, and will be
+ * none unless the tree grows. */
+bool mox_state_dir_tend(mox_state_dir *d, mox_tree *t);
 /* Gives up the references to what is being written, without waiting for the disk; false when there are
  * none.  What was not yet looked at is written another time.  Allocates nothing: a step may want it. */
 bool mox_state_dir_let_go(mox_state_dir *d);

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -325,6 +326,25 @@ def test_states_on_a_full_disk():
             assert s.until(lambda: s.chat(max_tokens=1)[0] == 200 and "states are kept across restarts again" in s.errors(), 10)
             assert s.errors().count("File too large") == 1
         assert {path.suffix for path in Path(folder).iterdir() if path.name != "lock"} == {".state"}
+
+
+def test_states_of_several():
+    """What requests that end together leave is written without another one, so that not even kill -9 loses it."""
+    names = ["cow", "dog", "cat"]
+    with tempfile.TemporaryDirectory() as folder:
+        s = Server("--state-dir", folder, "--parallel", len(names))
+        try:
+            tell = lambda name: s.chat([{"role": "user", "content": f"The {name} tells a long story about the fox. " * 60}], max_tokens=4)
+            threads = [threading.Thread(target=tell, args=(name,)) for name in names]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            assert s.until(lambda: len(list(Path(folder).glob("*.state"))) == len(names), 10), os.listdir(folder)
+        finally:
+            s.process.kill()
+            s.process.wait()
+            s.process.stdout.close()
 
 
 def test_log_is_harmless():
