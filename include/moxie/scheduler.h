@@ -26,8 +26,8 @@ typedef struct mox_scheduler_opts {
                                * prefix_bytes: for what finished requests leave behind */
     int32_t n_queue;          /* requests that may wait; 0 = 32 */
     const char *state_dir;    /* where states of long prompts are kept across restarts; NULL: nowhere.  Plans count what finds
-                               * them only with prefix_bytes, of which 1 is enough for that.  Where another process has the
-                               * folder, context.warn hears of it, and, on another thread, when it has let go */
+                               * them only with prefix_bytes, of which 1 is enough for that.  Where another process has
+                               * the folder, context.warn hears of it, and, on another thread, when it has let go */
     int64_t state_dir_bytes;  /* at most this much there; 0 = 8 GiB */
     const char *model_key;    /* what tells this model and template from others in state_dir */
 } mox_scheduler_opts;

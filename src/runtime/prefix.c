@@ -71,7 +71,8 @@ void mox_prefix_destroy(mox_prefix **prefix)
 
 bool mox_prefix_tend(mox_prefix *p)
 {
-    const bool more = p->dir && mox_state_dir_tend(p->dir, &p->tree); /* first: what is too much for the memory may be on disk */
+    /* First: what is too much for the memory may be on disk. */
+    const bool more = p->dir && mox_state_dir_tend(p->dir, &p->tree);
     while (mox_tree_bytes(&p->tree) > p->max_bytes && mox_tree_shrink(&p->tree)) {}
     return more;
 }

@@ -239,7 +239,7 @@ static void warn_unused(const mox_state_dir *d, const mox_err *why, const char *
     warn(d, text);
 }
 
-/* On the writer's thread.  Whatever made it fail, the next try may go well: there may be no descriptor left just now. */
+/* On the writer's thread.  Whatever made it fail, the next try may go well: there may be no descriptor just now. */
 static bool take_over(void *user)
 {
     mox_state_dir *d = user;
@@ -253,7 +253,8 @@ static bool take_over(void *user)
         return false;
     }
     d->complained = false;
-    (void)snprintf(text, sizeof text, "%s: nobody else holds it any more; states are read and kept there from now on", d->dir);
+    (void)snprintf(text, sizeof text,
+                   "%s: nobody else holds it any more; states are read and kept there from now on", d->dir);
     warn(d, text);
     return true;
 }

@@ -46,7 +46,8 @@ def test_addresses():
                 pass
             assert status_of(u.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200
         assert not path.exists()
-        still = [socket.socket(socket.AF_UNIX) for _ in range(3)]  # a server that stands still, and as many as wait in line there
+        # a server that stands still, and as many as wait in line there
+        still = [socket.socket(socket.AF_UNIX) for _ in range(3)]
         still[0].bind(str(path))
         still[0].listen(0)
         for client in still[1:]:
@@ -334,8 +335,8 @@ def test_states_of_several():
     with tempfile.TemporaryDirectory() as folder:
         s = Server("--state-dir", folder, "--parallel", len(names))
         try:
-            tell = lambda name: s.chat([{"role": "user", "content": f"The {name} tells a long story about the fox. " * 60}], max_tokens=4)
-            threads = [threading.Thread(target=tell, args=(name,)) for name in names]
+            story = lambda name: [{"role": "user", "content": f"The {name} tells a long story about the fox. " * 60}]
+            threads = [threading.Thread(target=s.chat, args=(story(name),), kwargs={"max_tokens": 4}) for name in names]
             for t in threads:
                 t.start()
             for t in threads:

@@ -1,4 +1,4 @@
-/* tests/unit/test_http_stop.c -- HTTP is stopped at moments that chance hardly ever brings: calls are let go of, each once.
+/* tests/unit/test_http_stop.c -- HTTP is stopped at moments that chance hardly ever brings: no call is forgotten.
  *
  * The network's thread is held where it takes the lock of the workers' queue, until they have left (the linker has
  * its calls come by here). */
@@ -87,8 +87,8 @@ static mox_http *start(void)
     (void)unlink(address.sun_path);
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 16) != 0) abort();
-    const mox_http_opts opts = {.listener = fd, .body_max = 4096, .n_workers = WORKERS, .check = check, .handle = handle,
-                                .over = over, .refuse = refuse};
+    const mox_http_opts opts = {.listener = fd, .body_max = 4096, .n_workers = WORKERS, .check = check,
+                                .handle = handle, .over = over, .refuse = refuse};
     if (mox_http_start(&h, &opts, &err) != MOX_OK) abort();
     atomic_store(&http, h);
     return h;
