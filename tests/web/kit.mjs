@@ -80,10 +80,7 @@ export async function onPage(run, { key, expected, script, viewport = { width: 1
         const known = expected && expected.test(message.text());
         if (['error', 'warning'].includes(message.type()) && !known) wrong.push(`logs ${message.text()}`);
     });
-    context.on('weberror', ({ error }) => {
-        const thrown = error();
-        wrong.push(`throws ${thrown.stack}`);
-    });
+    context.on('weberror', (event) => wrong.push(`throws ${event.error().stack}`));
     if (script) await context.addInitScript(script);
     try {
         const page = await context.newPage();
