@@ -442,6 +442,84 @@ fake('code has its language and is copied', async (page) => {
     );
 });
 
+fake('a button that copies is itself again', async (page) => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await say(page, 'code');
+    const look = () => page.locator('.copy').evaluate((button) => [button.textContent, button.innerHTML]);
+    const before = await look();
+    await page.click('.copy');
+    await shows(async () => (await look())[0], 'Copied');
+    await shows(() => page.locator('#announce').textContent(), 'Copied');
+    await page.click('.copy');
+    await page.waitForSelector('.copy:not(.done)');
+    await page.waitForTimeout(1600); /* until a second change back would have come */
+    same(await look(), before);
+});
+
+fake(
+    'copying where the page is not trusted keeps the focus',
+    async (page) => {
+        await say(page, 'code');
+        await page.focus('.copy');
+        await page.keyboard.press('Enter');
+        await page.waitForSelector('text=Copied');
+        same(await page.evaluate(() => document.activeElement.className), 'copy done');
+    },
+    { script: () => Object.defineProperty(window, 'isSecureContext', { value: false }) },
+);
+
+/* Has the server answer with a text and a call of a tool. */
+const answerWith = (page, content, tool) =>
+    page.route('**/v1/chat/completions', (route) => {
+        const calls = [{ index: 0, id: 'c', function: { name: tool, arguments: '{}' } }];
+        const choices = [{ index: 0, delta: { content, tool_calls: calls }, finish_reason: 'tool_calls' }];
+        const body = `data: ${JSON.stringify({ choices })}\n\ndata: [DONE]\n\n`;
+        return route.fulfill({ contentType: 'text/event-stream', body });
+    });
+
+fake('text runs the way its language does, and code from the left', async (page) => {
+    await answerWith(page, '# שלום עולם!\n\n1. פריט\n\n> ציטוט.\n\n```\nx = 1\n```\n\nEnglish.', 'f');
+    await say(page, 'שלום!');
+    const directions = await page.evaluate(() =>
+        ['#title', '.said', '.prose h3', '.prose ol', '.prose blockquote', '.code', '.prose > p'].map(
+            (selector) => getComputedStyle(document.querySelector(selector)).direction,
+        ),
+    );
+    same(directions, ['rtl', 'rtl', 'rtl', 'rtl', 'rtl', 'ltr', 'ltr']);
+});
+
+fake('words that are too long stay in their place', async (page) => {
+    const word = 'Donaudampfschiff'.repeat(12);
+    const table = `| A ${word} | B |\n|---|---|\n| ${word} | ${word} |`;
+    await answerWith(page, `\`\`\`${word}\nx = 1\n\`\`\`\n\n${table}\n\n- [ ] outer\n  - [x] inner\n`, word);
+    await say(page, 'hello');
+    const { cell, next, name, card, button, outer, inner } = await page.evaluate(() => {
+        /* Of what is written in an element, not of its box. */
+        const written = (selector) => {
+            const range = document.createRange();
+            range.selectNodeContents(document.querySelector(selector));
+            return range.getBoundingClientRect().toJSON();
+        };
+        const box = (selector) => document.querySelector(selector).getBoundingClientRect().toJSON();
+        return {
+            cell: written('td:nth-child(1)'),
+            next: written('td:nth-child(2)'),
+            name: written('.call-name'),
+            card: box('.call'),
+            button: box('.code .copy'),
+            outer: box('.task > input'),
+            inner: box('.task .task > input'),
+        };
+    });
+    const kept = {
+        cell: cell.right <= next.left,
+        name: name.right <= card.right,
+        button: button.height < 40,
+        task: inner.left >= outer.right,
+    };
+    same(kept, { cell: true, name: true, button: true, task: true });
+});
+
 fake('nothing that a model writes runs or loads', async (page) => {
     await say(page, 'attack');
     await page.waitForTimeout(300);

@@ -352,6 +352,7 @@ test('an imported conversation is a tree and nothing else', () => {
 test('titles', () => {
     same(titleFrom('**Hello**\n  there'), 'Hello there');
     ok(titleFrom('word '.repeat(50)).length <= 60);
+    ok(titleFrom('x' + '😀'.repeat(70)).isWellFormed(), 'no half of an emoji');
 });
 
 /* ---- the wire ---- */

@@ -105,11 +105,13 @@ export async function copyText(text) {
             /* refused by the browser: the old way may still do */
         }
     }
+    const before = document.activeElement;
     const area = el('textarea', { class: 'offscreen', 'aria-hidden': 'true' });
     area.value = text;
     document.body.append(area);
     area.select();
     const done = document.execCommand('copy');
     area.remove();
+    before.focus({ preventScroll: true });
     return done;
 }

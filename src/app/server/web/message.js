@@ -4,7 +4,7 @@
  * to date with the node and, while there is one, its Generation.  What the reader may do is
  * asked of `actions`, which chat.js gives; nothing here changes a conversation.
  */
-import { copyText, el, icon, iconButton, isSend } from './dom.js';
+import { byId, copyText, el, icon, iconButton, isSend } from './dom.js';
 import { count, rate, seconds } from './format.js';
 import { MarkdownView } from './render.js';
 
@@ -73,7 +73,7 @@ export class MessageView {
                 ),
             );
         } else {
-            this.body.replaceChildren(el('div', { class: 'said' }, node.content));
+            this.body.replaceChildren(el('div', { class: 'said', dir: 'auto' }, node.content));
         }
     }
 
@@ -242,7 +242,7 @@ export class MessageView {
     edit() {
         const { node, actions } = this;
         this.editing = true;
-        const box = el('textarea', { 'aria-label': 'Edit the message', rows: '2' });
+        const box = el('textarea', { 'aria-label': 'Edit the message', rows: '2', dir: 'auto' });
         box.value = node.content;
         const close = () => {
             this.editing = false;
@@ -315,6 +315,8 @@ function pretty(json) {
 /* Copies and says so on the button. */
 export async function copied(button, text) {
     if (!(await copyText(text))) return;
+    byId('announce').textContent = 'Copied';
+    if (button.classList.contains('done')) return;
     const before = [...button.childNodes];
     const word = button.querySelector('span');
     button.replaceChildren(icon('check'), ...(word ? [el('span', null, 'Copied')] : []));

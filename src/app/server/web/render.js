@@ -106,6 +106,13 @@ function blockNode(block) {
     }
 }
 
+/* A block runs the way its language does, and what is in it with it; code runs from the left. */
+function topNode(block) {
+    const node = blockNode(block);
+    node.dir = 'auto';
+    return node;
+}
+
 /* Shows a text in an element.  update() may be called for every token: it draws at most once a
  * frame, and less often when drawing is slow, so that the page stays quick to the hand. */
 export class MarkdownView {
@@ -137,7 +144,7 @@ export class MarkdownView {
         const began = performance.now();
         this.timer = null;
         const { settled, open } = this.growing.update(this.text, done);
-        const fresh = [...settled, ...open].map(blockNode);
+        const fresh = [...settled, ...open].map(topNode);
         fresh.forEach((node, i) => {
             const old = this.open[i];
             if (!old) this.element.append(node);

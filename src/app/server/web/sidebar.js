@@ -60,6 +60,7 @@ export class Sidebar {
                     'data-focus': id,
                     'aria-current': current ? 'page' : null,
                     title: name,
+                    dir: 'auto',
                     onclick: () => {
                         this.closeDrawer();
                         this.actions.open(id);

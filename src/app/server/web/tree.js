@@ -71,7 +71,8 @@ const FENCES = /[`*_#>[\]]/g;
 
 export function titleFrom(text) {
     const words = text.replace(FENCES, '').replace(/\s+/g, ' ').trim();
-    return words.length > 60 ? words.slice(0, 58).replace(/\s+\S*$/, '') + '…' : words;
+    /* By code points: half an emoji is none. */
+    return words.length > 60 ? [...words].slice(0, 58).join('').replace(/\s+\S*$/, '') + '…' : words;
 }
 
 /* What the server gets for the path down to `leaf`, itself included. */
