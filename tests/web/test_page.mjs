@@ -278,7 +278,7 @@ both('export and import', async (page) => {
     await shows(() => page.locator('.said').allInnerTexts(), ['Remember this']);
     for (const [text, why] of [
         ['{', 'not JSON'],
-        ['{}', 'not exported here'],
+        ['null', 'not exported here'],
         ['{"format":"moxie-conversations","conversations":[{"nodes":{}}]}', 'no messages'],
     ]) {
         await page.setInputFiles('#import-file', {
@@ -323,6 +323,87 @@ fake('two tabs see each other', async (page) => {
     await shows(() => other.locator('.said').allInnerTexts(), ['From the first tab']);
     await say(other, 'From the second');
     await waitFor(async () => (await page.locator('.said').count()) === 2);
+});
+
+fake('what two tabs add to one conversation stays', async (page) => {
+    await say(page, 'Together');
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.waitForSelector('.said');
+    await say(page, 'slow', false);
+    await waitFor(async () => (await other.locator('.said').count()) === 2); /* and the answer goes on */
+    await other.hover('.message.user');
+    await other.locator('.message.user [aria-label="Edit"]').first().click();
+    await other.fill('[aria-label="Edit the message"]', 'Apart');
+    await other.keyboard.press('Enter');
+    await settled(other);
+    await waitFor(async () => (await page.locator('.branch-count').count()) === 1);
+    await page.keyboard.press('Escape');
+    await settled(page);
+    await shows(() => page.locator('.said').allInnerTexts(), ['Together', 'slow']);
+    await page.reload();
+    await page.click('[aria-label="Version after"]');
+    await shows(() => answers(page), ['You said: Apart']);
+    await page.click('[aria-label="Version before"]');
+    await shows(() => page.locator('.said').allInnerTexts(), ['Together', 'slow']);
+});
+
+fake('an answer that grows in another tab is drawn whole, and does not move the reader', async (page) => {
+    await say(page, 'code');
+    await say(page, 'code');
+    const other = await page.context().newPage();
+    await other.setViewportSize({ width: 1200, height: 400 });
+    await other.goto(page.url());
+    await other.waitForSelector('.code');
+    await say(page, 'slow', false);
+    await other.locator('.said', { hasText: 'slow' }).waitFor();
+    await other.hover('#thread');
+    await other.mouse.wheel(0, -9000);
+    await shows(() => other.evaluate(() => document.querySelector('#scroller').scrollTop), 0);
+    const grown = async () => (await answers(other))[2] || '';
+    await waitFor(async () => (await grown()).length > 100);
+    same(await other.locator('.message.assistant').last().locator('.prose:not(.thoughts) > p').count(), 1);
+    same(await other.evaluate(() => document.querySelector('#scroller').scrollTop), 0);
+    await page.keyboard.press('Escape');
+    await settled(page);
+});
+
+fake('what another tab deletes is gone here, too', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 5);
+    const other = await page.context().newPage();
+    await other.goto('/');
+    await other.hover('#conversations li');
+    await other.click('[aria-label="Delete slow"]');
+    await waitFor(async () => (await log(page)).ended_early === 1);
+    await shows(() => page.locator('.message').count(), 0);
+    await page.reload();
+    await page.waitForSelector('text=Conversations stay in this browser.');
+});
+
+fake('an answer is kept as far as it was when its page closed', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 120);
+    const [said] = await answers(page);
+    await page.reload();
+    await shows(() => page.innerText('.trouble'), 'Stopped');
+    const [kept] = await answers(page);
+    ok(kept.startsWith(said), `${kept.length} signs of ${said.length}`);
+});
+
+fake('a conversation gets its name while its answer comes, out of sight', async (page) => {
+    await say(page, 'slow', false);
+    await page.click('#new-chat');
+    await page.hover('#conversations li');
+    await page.click('[aria-label="Rename slow"]');
+    await page.fill('[name=title]', 'A river');
+    await page.keyboard.press('Enter');
+    await page.click('#conversations .open >> text=A river');
+    await page.click('#send');
+    await settled(page);
+    await page.reload();
+    await shows(() => page.innerText('#title'), 'A river');
+    await shows(() => page.locator('#conversations .open').allInnerTexts(), ['A river']);
 });
 
 /* ---- trouble ---- */

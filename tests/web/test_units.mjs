@@ -1,6 +1,6 @@
 /* test_units.mjs -- the parts of the page that need no browser: markdown, conversations, what
  * comes over the wire. */
-import { deepStrictEqual as same, ok, throws } from 'node:assert/strict';
+import { match, deepStrictEqual as same, ok, throws } from 'node:assert/strict';
 import { readdir, readFile } from 'node:fs/promises';
 import { EventLines, errorOf, parseMetrics } from '../../src/app/server/web/api.js';
 import { bytes, dayOf, rate, seconds } from '../../src/app/server/web/format.js';
@@ -15,6 +15,7 @@ import {
     addNode,
     checkedConversation,
     chooseSibling,
+    join,
     messagesFor,
     missingResults,
     newConversation,
@@ -316,7 +317,7 @@ test('an imported conversation is a tree and nothing else', () => {
             ['assistant', 'a'],
         ],
     );
-    same([copy.evil, pathOf(copy)[1].state, pathOf(copy)[1].stats], [undefined, 'stopped', { tokens: 3 }]);
+    same([copy.evil, pathOf(copy)[1].state, pathOf(copy)[1].stats], [undefined, 'running', { tokens: 3 }]);
     const broken = (change) => {
         const other = JSON.parse(JSON.stringify(good));
         change(other, other.nodes[ask.id]);
@@ -347,6 +348,42 @@ test('an imported conversation is a tree and nothing else', () => {
         /name/,
     );
     throws(() => checkedConversation(null), /messages/);
+    throws(
+        broken((other, node) => {
+            other.nodes[node.id] = null;
+        }),
+        /^Error: a message is empty$/,
+    );
+    const strange = JSON.parse(JSON.stringify(good));
+    strange.id = ['abcdefgh'];
+    strange.nodes[copy.nodes[ask.id].chosen].calls = [null, { id: 'c', name: 'f', arguments: '{}' }];
+    const mended = checkedConversation(strange);
+    match(mended.id, /^[a-z0-9]+$/);
+    same(pathOf(mended)[1].calls, [{ id: 'c', name: 'f', arguments: '{}' }]);
+});
+
+test('two copies of a conversation become one', () => {
+    const copyOf = (conversation) => JSON.parse(JSON.stringify(conversation));
+    const one = newConversation('');
+    const ask = addNode(one, one.nodes.root, { role: 'user', content: 'q' });
+    const answer = addNode(one, ask, { role: 'assistant', content: 'It', reasoning: '', calls: [], state: 'running' });
+    const other = copyOf(one);
+    answer.content = 'It grows';
+    const theirs = addNode(other, other.nodes[ask.id], { role: 'assistant', content: 'Theirs', state: 'done' });
+    const early = copyOf(other);
+    join(one, early);
+    same(pathOf(one)[1].content, 'It grows', 'what is shown stays');
+    same(one.nodes[ask.id].children, [answer.id, theirs.id]);
+    same([answer.content, answer.state], ['It grows', 'running'], 'the longer text is the newer');
+    join(other, copyOf(one));
+    same(other.nodes[answer.id].content, 'It grows');
+    answer.state = 'done';
+    answer.content = 'It ended';
+    join(one, copyOf(other));
+    same([answer.content, answer.state], ['It ended', 'done'], 'what has ended stays');
+    join(other, copyOf(one), true);
+    same(pathOf(other)[1].content, 'It ended', 'their choice, when it is followed');
+    same(Object.keys(other.nodes).length, Object.keys(one.nodes).length);
 });
 
 test('titles', () => {

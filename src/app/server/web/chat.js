@@ -17,7 +17,9 @@ import { Status } from './status.js';
 import { Store } from './store.js';
 import {
     addNode,
+    checkedConversation,
     chooseSibling,
+    join,
     lastOf,
     missingResults,
     newConversation,
@@ -128,14 +130,17 @@ class Chat {
 
     async open(id) {
         const running = this.running.get(id);
-        const conversation = running ? running.conversation : await this.store.get(id);
-        if (!conversation) {
+        const stored = running ? null : await this.store.get(id);
+        if (!running && !stored) {
             history.replaceState(null, '', location.pathname);
             return;
         }
-        /* What ran when the page was closed was stopped by that. */
-        for (const node of Object.values(conversation.nodes)) {
-            if (node.state === 'running' && !running) node.state = 'stopped';
+        let conversation;
+        try {
+            conversation = running ? running.conversation : checkedConversation(stored);
+        } catch (error) {
+            this.toast(`This conversation cannot be shown: ${error.message}.`);
+            return;
         }
         history.replaceState(null, '', `#${id}`);
         this.show(conversation);
@@ -152,21 +157,32 @@ class Chat {
     }
 
     async remove(id) {
+        this.forget(id);
+        await this.store.remove(id);
+    }
+
+    forget(id) {
         const running = this.running.get(id);
         if (running) {
             running.forgotten = true;
             running.stop();
         }
-        await this.store.remove(id);
         if (id === this.conversation.id) this.openNew();
     }
 
+    /* The one conversation of this name that is at work here, or none. */
+    atHand(id) {
+        const running = this.running.get(id);
+        if (running) return running.conversation;
+        return id === this.conversation.id ? this.conversation : null;
+    }
+
     async rename(id, title) {
-        const mine = id === this.conversation.id;
-        const conversation = mine ? this.conversation : await this.store.get(id);
+        const conversation = this.atHand(id) || (await this.store.get(id));
+        if (!conversation) return; /* another tab removed it */
         conversation.title = title;
-        await this.store.put(conversation);
-        if (mine) this.draw();
+        await this.save(conversation);
+        this.draw();
         this.sidebar.refresh();
     }
 
@@ -186,10 +202,19 @@ class Chat {
     /* Another tab stored or removed a conversation. */
     async changedElsewhere(id) {
         this.sidebar.refresh();
-        const editing = [...this.views.values()].some((view) => view.editing);
-        if (id !== this.conversation.id || this.running.has(id) || editing) return;
+        if (!this.atHand(id)) return;
         const fresh = await this.store.get(id);
-        if (fresh && id === this.conversation.id && !this.running.has(id)) this.show(fresh);
+        const conversation = this.atHand(id);
+        if (!conversation) return;
+        if (!fresh) {
+            this.forget(id);
+            return;
+        }
+        const editing = [...this.views.values()].some((view) => view.editing);
+        join(conversation, fresh, !editing && !this.running.has(id));
+        conversation.title = fresh.title;
+        conversation.system = fresh.system;
+        this.draw();
     }
 
     /* ---- talking ---- */
@@ -469,7 +494,7 @@ class Chat {
         document.addEventListener('keydown', (event) => this.key(event));
         window.addEventListener('hashchange', () => this.open(location.hash.slice(1)));
         window.addEventListener('pagehide', () => {
-            for (const { conversation } of this.running.values()) this.save(conversation);
+            for (const { conversation } of this.running.values()) this.store.putLast(conversation);
         });
         this.listenDialogs();
         this.listenTheme();

@@ -87,7 +87,7 @@ export class MessageView {
         this.prosed = node.content;
         this.prosedDone = done;
         this.updateCalls();
-        this.updateTrouble();
+        this.updateTrouble(done);
     }
 
     /* What is shown until the first word: dots, a countdown, or how much of the prompt is read. */
@@ -178,9 +178,9 @@ export class MessageView {
         );
     }
 
-    updateTrouble() {
+    updateTrouble(done) {
         const { node } = this;
-        const notice = noticeOf(node);
+        const notice = done && noticeOf(node);
         this.trouble.hidden = !notice;
         if (!notice || notice.text === this.troubleText) return;
         this.troubleText = notice.text;
@@ -298,7 +298,7 @@ function noticeOf(node) {
             text: `This conversation is too long. ${counts}Edit an earlier message or start a new chat.`,
         };
     }
-    if (node.state === 'stopped') return { text: 'Stopped' };
+    if (['stopped', 'running'].includes(node.state)) return { text: 'Stopped' };
     if (node.state === 'done' && node.stats && node.stats.finish === 'length')
         return { text: 'Stopped at the limit of tokens' };
     return null;

@@ -130,8 +130,10 @@ export class MarkdownView {
     }
 
     update(text, done) {
-        if (!text.startsWith(this.text)) this.reset();
+        /* What counted as done may still grow: another tab's answer does. */
+        if (!text.startsWith(this.text) || (this.done && text !== this.text)) this.reset();
         this.text = text;
+        this.done = done;
         if (done) {
             clearTimeout(this.timer);
             this.draw(true);

@@ -130,7 +130,7 @@ export class Sidebar {
         try {
             if (file.size > IMPORT_BYTES_MAX) throw new Error('it is larger than 100 MB');
             const raw = JSON.parse(await file.text());
-            if (raw.format !== 'moxie-conversations' || !Array.isArray(raw.conversations))
+            if (!raw || raw.format !== 'moxie-conversations' || !Array.isArray(raw.conversations))
                 throw new Error('it was not exported here');
             this.actions.toast(await this.importAll(raw.conversations.map(checkedConversation)));
         } catch (error) {

@@ -3,8 +3,10 @@
  * Two stores: `heads` { id, title, updated } for the list and `bodies` with whole conversations,
  * so that opening the page reads little.  At most KEPT_MAX conversations stay; the oldest go.
  * Where a browser refuses storage everything still works until the tab closes, and `lasting`
- * is false.  Other tabs are told of changes by a BroadcastChannel.
+ * is false.  Other tabs are told of changes by a BroadcastChannel; what one of them added to a
+ * conversation stays in it whoever stores it next.
  */
+import { join } from './tree.js';
 
 const KEPT_MAX = 1000;
 
@@ -26,11 +28,11 @@ export class Store {
                 request.result.createObjectStore('bodies', { keyPath: 'id' });
             };
             store.db = await wait(request);
+            store.others = new BroadcastChannel('moxie');
         } catch {
             store.lasting = false;
             store.memory = new Map();
         }
-        store.others = new BroadcastChannel('moxie');
         return store;
     }
 
@@ -53,26 +55,38 @@ export class Store {
     }
 
     async put(conversation) {
-        if (this.lasting) {
-            const [heads, bodies, change] = this.transaction('readwrite');
-            heads.put(headOf(conversation));
-            bodies.put(conversation);
-            await committed(change);
-        } else {
+        if (!this.lasting) {
             this.memory.set(conversation.id, structuredClone(conversation));
+            return;
         }
+        const [heads, bodies, change] = this.transaction('readwrite');
+        const stored = await wait(bodies.get(conversation.id));
+        if (stored) join(conversation, stored);
+        heads.put(headOf(conversation));
+        bodies.put(conversation);
+        await committed(change);
+        this.others.postMessage(conversation.id);
+    }
+
+    /* All that a page can still do while it closes: nothing that has to be waited for. */
+    putLast(conversation) {
+        if (!this.lasting) return;
+        const [heads, bodies, change] = this.transaction('readwrite');
+        heads.put(headOf(conversation));
+        bodies.put(conversation);
+        change.commit();
         this.others.postMessage(conversation.id);
     }
 
     async remove(id) {
-        if (this.lasting) {
-            const [heads, bodies, change] = this.transaction('readwrite');
-            heads.delete(id);
-            bodies.delete(id);
-            await committed(change);
-        } else {
+        if (!this.lasting) {
             this.memory.delete(id);
+            return;
         }
+        const [heads, bodies, change] = this.transaction('readwrite');
+        heads.delete(id);
+        bodies.delete(id);
+        await committed(change);
         this.others.postMessage(id);
     }
 
@@ -114,7 +128,7 @@ export class Store {
     }
 
     onChange(listener) {
-        this.others.onmessage = (event) => listener(event.data);
+        if (this.lasting) this.others.onmessage = (event) => listener(event.data);
     }
 }
 

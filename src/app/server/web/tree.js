@@ -5,14 +5,15 @@
  *   conversation { id, title, created, updated, system, nodes: { id: node } }
  *   node { id, parent, children: [id], chosen: id, role: root|user|assistant|tool, content, ... }
  * An assistant's node may have reasoning, calls [{ id, name, arguments }], state
- * (running|done|stopped|failed), error and stats; a tool's has callId and name.
+ * (running|done|stopped|failed), error and stats; a tool's has callId and name.  What is running with
+ * nobody who runs it was stopped by the end of a page, or runs in another tab.
  *
  * Invariants: the root is nodes.root; chosen is one of children or null; there is no cycle.
  */
 
 const NODES_MAX = 20000;
 const ROLES = ['root', 'user', 'assistant', 'tool'];
-const STATES = ['done', 'stopped', 'failed'];
+const STATES = ['running', 'done', 'stopped', 'failed'];
 
 /* Not crypto.randomUUID: that exists only on localhost and https. */
 export function newId() {
@@ -113,12 +114,36 @@ export function missingResults(conversation, leaf) {
     return (node.calls || []).filter((call) => !given.has(call.id));
 }
 
+/* ---- two copies of a conversation ---- */
+
+const ended = (node) => STATES.indexOf(node.state) > 0;
+const sizeOf = (node) => JSON.stringify([node.content, node.reasoning, node.calls]).length;
+
+/* An answer grows in one place only, and what has ended grows no more. */
+const isAhead = (one, other) => (ended(one) === ended(other) ? sizeOf(one) > sizeOf(other) : ended(one));
+
+/* Takes from `other`, a copy of the same conversation, what this one lacks; which versions are shown
+ * stays, unless `follow`. */
+export function join(conversation, other, follow) {
+    for (const theirs of Object.values(other.nodes)) {
+        const own = conversation.nodes[theirs.id];
+        if (!own) {
+            conversation.nodes[theirs.id] = theirs;
+            continue;
+        }
+        const children = [...new Set([...own.children, ...theirs.children])];
+        const chosen = (follow && theirs.chosen) || own.chosen || theirs.chosen;
+        Object.assign(own, isAhead(theirs, own) ? theirs : null, { children, chosen });
+    }
+}
+
 /* ---- what comes from a file ---- */
 
 const text = (value) => (typeof value === 'string' ? value : '');
 const number = (value) => (Number.isFinite(value) ? value : 0);
 
 function checkedNode(raw, id, ids) {
+    if (!raw || typeof raw !== 'object') throw new Error('a message is empty');
     const children = Array.isArray(raw.children) ? raw.children.filter((child) => ids.has(child)) : [];
     const node = {
         id,
@@ -135,7 +160,8 @@ function checkedNode(raw, id, ids) {
     if (node.role === 'assistant') {
         node.reasoning = text(raw.reasoning);
         node.state = STATES.includes(raw.state) ? raw.state : 'stopped';
-        node.calls = (Array.isArray(raw.calls) ? raw.calls : []).map((call) => ({
+        const calls = Array.isArray(raw.calls) ? raw.calls.filter(Boolean) : [];
+        node.calls = calls.map((call) => ({
             id: text(call.id),
             name: text(call.name),
             arguments: text(call.arguments),
@@ -145,7 +171,10 @@ function checkedNode(raw, id, ids) {
             if (Number.isFinite(value) || name === 'finish')
                 node.stats[name] = name === 'finish' ? text(value) : value;
         }
-        if (raw.error) node.error = { kind: text(raw.error.kind), message: text(raw.error.message) };
+        if (raw.error) {
+            const { kind, message, nPrompt, nCtx } = raw.error;
+            node.error = { kind: text(kind), message: text(message), nPrompt: number(nPrompt), nCtx: number(nCtx) };
+        }
     }
     return node;
 }
@@ -178,7 +207,7 @@ export function checkedConversation(raw) {
                 .join(' '),
         );
     return {
-        id: /^\w{6,40}$/.test(raw.id) ? raw.id : newId(),
+        id: /^\w{6,40}$/.test(text(raw.id)) ? raw.id : newId(),
         title: title.slice(0, 200),
         created: number(raw.created),
         updated: number(raw.updated),
