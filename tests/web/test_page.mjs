@@ -409,6 +409,89 @@ fake('a conversation gets its name while its answer comes, out of sight', async 
 /* ---- trouble ---- */
 
 fake(
+    'a browser that keeps nothing',
+    async (page) => {
+        await page.fill('#key-dialog input', 'secret');
+        await page.keyboard.press('Enter');
+        await page.locator('.toast', { hasText: 'keeps nothing' }).waitFor();
+        await waitFor(async () => (await page.innerText('#model')) !== '');
+        await say(page, 'hello');
+        await shows(() => answers(page), ['You said: hello']);
+        await page.click('#new-chat');
+        await say(page, 'again');
+        await page.click('#conversations .open >> text=hello');
+        await shows(() => answers(page), ['You said: hello']);
+    },
+    {
+        key: 'secret',
+        expected: /401/,
+        script: () => {
+            const get = () => {
+                throw new DOMException('denied', 'SecurityError');
+            };
+            for (const name of ['localStorage', 'sessionStorage', 'indexedDB', 'BroadcastChannel'])
+                Object.defineProperty(window, name, { get });
+        },
+    },
+);
+
+fake('a browser that has no room', async (page) => {
+    const session = await page.context().newCDPSession(page);
+    const { origin } = new URL(page.url());
+    await session.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: 1 });
+    await say(page, 'long', true, 30000);
+    await say(page, 'hello');
+    await shows(async () => (await answers(page))[1], 'You said: hello');
+    const said = 'This conversation could not be stored: The browser has no room for it.';
+    await shows(() => page.locator('.toast').allInnerTexts(), [said], 'said once');
+});
+
+fake('a stored conversation that is broken', async (page) => {
+    await say(page, 'whole');
+    await page.evaluate(
+        () =>
+            new Promise((resolve) => {
+                indexedDB.open('moxie', 1).onsuccess = ({ target: { result: db } }) => {
+                    const change = db.transaction(['heads', 'bodies'], 'readwrite');
+                    change.objectStore('heads').put({ id: 'brokenone', title: 'broken', updated: Date.now() });
+                    change.objectStore('bodies').put({ id: 'brokenone', nodes: { root: { chosen: 'x' } } });
+                    change.oncomplete = resolve;
+                };
+            }),
+    );
+    await page.goto('/#brokenone');
+    await page.reload();
+    await page.locator('.toast', { hasText: 'cannot be shown' }).waitFor();
+    await waitFor(async () => (await page.innerText('#model')) !== '');
+    await page.click('#conversations .open >> text=whole');
+    await shows(() => answers(page), ['You said: whole']);
+});
+
+fake(
+    'a key that an answer out of sight asks for',
+    async (page) => {
+        await say(page, 'One');
+        let refuse = true;
+        await page.route('**/v1/chat/completions', async (route) => {
+            if (!refuse) return route.continue();
+            await page.click('#new-chat');
+            return route.fulfill({ status: 401, json: { error: { message: 'no' } } });
+        });
+        await say(page, 'Two', false);
+        await page.waitForSelector('#key-dialog[open]');
+        refuse = false;
+        await page.fill('#key-dialog input', 'secret');
+        await page.keyboard.press('Enter');
+        await waitFor(async () => (await log(page)).requests === 2);
+        await shows(() => page.locator('.message').count(), 0);
+        await page.click('#conversations .open >> text=One');
+        await settled(page);
+        await shows(async () => (await answers(page))[1], 'You said: Two');
+    },
+    { expected: /401/ },
+);
+
+fake(
     'a busy server is asked again',
     async (page) => {
         await say(page, 'busy', false);
@@ -475,6 +558,7 @@ fake(
             page.waitForResponse((response) => response.status() === 401),
             page.keyboard.press('Enter'),
         ]);
+        await page.locator('#key-dialog .form-error').waitFor();
         await page.fill('#key-dialog input', 'secret');
         await page.keyboard.press('Enter');
         await waitFor(async () => (await page.innerText('#model')) !== '');

@@ -20,10 +20,25 @@ export class ApiError extends Error {
     }
 }
 
-export const setKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY));
+let key = '';
+try {
+    key = sessionStorage.getItem(KEY) || '';
+} catch {
+    /* a browser that keeps nothing */
+}
+
+export const hasKey = () => key !== '';
+
+export function setKey(given) {
+    key = given;
+    try {
+        sessionStorage.setItem(KEY, key);
+    } catch {
+        /* it holds until the page closes */
+    }
+}
 
 function headers(more) {
-    const key = sessionStorage.getItem(KEY);
     return { ...(key ? { Authorization: `Bearer ${key}` } : {}), ...more };
 }
 

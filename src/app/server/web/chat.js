@@ -4,8 +4,8 @@
  * while another conversation is shown).  Looks are in message.js, lists in sidebar.js, storage
  * in store.js.  A conversation is stored when something is said in it, and while an answer grows.
  */
-import { getModels, getProps, isAlive, setKey } from './api.js';
-import { byId, el, icon, isSend } from './dom.js';
+import { getModels, getProps, hasKey, isAlive, setKey } from './api.js';
+import { byId, el, icon, isSend, isTouch } from './dom.js';
 import { count } from './format.js';
 import { Generation, requestFor } from './generation.js';
 import { plainText } from './markdown.js';
@@ -110,6 +110,7 @@ class Chat {
     askKey(then) {
         const dialog = byId('key-dialog');
         const form = dialog.querySelector('form');
+        form.querySelector('.form-error').hidden = !hasKey();
         form.onsubmit = (event) => {
             event.preventDefault();
             setKey(form.elements.key.value.trim());
@@ -195,7 +196,8 @@ class Chat {
         try {
             await this.store.put(conversation);
         } catch (error) {
-            this.toast(`This conversation could not be stored: ${error.message}`);
+            const why = error.name === 'QuotaExceededError' ? 'The browser has no room for it.' : error.message;
+            this.toast(`This conversation could not be stored: ${why}`);
         }
     }
 
@@ -224,12 +226,12 @@ class Chat {
         if (!conversation.title) conversation.title = titleFrom(text);
         this.ask(addNode(conversation, lastOf(conversation), { role: 'user', content: text }));
         history.replaceState(null, '', `#${conversation.id}`);
-        if (await this.store.trim()) this.toast('The oldest conversation made room for this one.');
+        const made = await this.store.trim().catch(() => 0); /* storing it said what is wrong */
+        if (made) this.toast('The oldest conversation made room for this one.');
     }
 
     /* Has the model answer what `node` says. */
-    async ask(node) {
-        const { conversation } = this;
+    async ask(node, conversation = this.conversation) {
         const before = this.running.get(conversation.id);
         if (before) before.stop();
         const answer = addNode(conversation, node, { role: 'assistant', state: 'running' });
@@ -238,7 +240,7 @@ class Chat {
         this.running.set(conversation.id, generation);
         conversation.updated = Date.now();
         this.draw();
-        this.follow.toEnd();
+        if (conversation === this.conversation) this.follow.toEnd();
         this.status.poll();
         await this.save(conversation);
         this.sidebar.refresh();
@@ -271,7 +273,7 @@ class Chat {
             this.announce(node);
         }
         const { error } = node;
-        if (error && error.kind === 'key') this.askKey(() => this.again(node));
+        if (error && error.kind === 'key') this.askKey(() => this.again(node, conversation));
         else if (error && error.kind === 'gone' && !(await isAlive())) this.serverGone(error);
         this.status.poll();
         await this.save(conversation);
@@ -292,8 +294,8 @@ class Chat {
         return Boolean(generation);
     }
 
-    again(node) {
-        this.ask(parentOf(this.conversation, node));
+    again(node, conversation = this.conversation) {
+        this.ask(parentOf(conversation, node), conversation);
     }
 
     edited(node, text) {
@@ -426,6 +428,7 @@ class Chat {
     }
 
     toast(text, action, onAction) {
+        if (!action && [...byId('toasts').children].some((shown) => shown.textContent === text)) return;
         const toast = el('div', { class: 'toast' }, el('span', null, text));
         const close = () => toast.remove();
         if (action) {

@@ -88,11 +88,13 @@ export function morph(old, fresh) {
     for (const own of mine.slice(theirs.length)) own.remove();
 }
 
-/* Whether a key means "send".  On a phone Enter is the only way to a new line. */
+export const isTouch = () => matchMedia('(pointer: coarse)').matches;
+
+/* Whether a key means "send".  On a phone Enter is the only way to a new line.  229: Safari ends the
+ * composition before the Enter that ends it. */
 export function isSend(event) {
-    return (
-        event.key === 'Enter' && !event.shiftKey && !event.isComposing && !matchMedia('(pointer: coarse)').matches
-    );
+    const composing = event.isComposing || event.keyCode === 229;
+    return event.key === 'Enter' && !event.shiftKey && !composing && !isTouch();
 }
 
 /* Copies text; the old way where the page is not on localhost or https. */

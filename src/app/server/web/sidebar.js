@@ -24,7 +24,9 @@ export class Sidebar {
     /* ---- the list ---- */
 
     async refresh() {
-        const heads = (await this.store.list()).filter((head) => !this.found || this.found.has(head.id));
+        const all = await this.store.list().catch(() => null);
+        if (!all) return; /* what cannot be read is left as it was shown */
+        const heads = all.filter((head) => !this.found || this.found.has(head.id));
         const parts = [];
         let day = null;
         for (const head of heads) {
