@@ -849,6 +849,104 @@ both('the keyboard is enough', async (page) => {
     await shows(() => page.evaluate(() => document.activeElement.id), 'prompt');
 });
 
+fake('the focus stays where the hands are', async (page) => {
+    const found = {};
+    const note = async (after) => {
+        await page.waitForTimeout(100); /* for a list that is drawn anew */
+        found[after] = await page.evaluate(() => {
+            const { id, ariaLabel, textContent, tagName } = document.activeElement;
+            return tagName === 'BODY' ? null : id || ariaLabel || textContent;
+        });
+    };
+    const press = async (selector) => {
+        await page.focus(selector);
+        await page.keyboard.press('Enter');
+    };
+    await say(page, 'One');
+    await press('[aria-label="Answer again"]');
+    await settled(page);
+    await note('another answer');
+    await press('[aria-label="Edit"]');
+    await page.keyboard.type('!');
+    await page.keyboard.press('Enter');
+    await settled(page);
+    await note('an edit');
+    await say(page, 'slow', false);
+    await press('#send');
+    await settled(page);
+    await note('a stop');
+    await say(page, 'code');
+    await say(page, 'code');
+    await page.hover('#thread');
+    await page.mouse.wheel(0, -900);
+    await page.waitForSelector('#jump:visible');
+    await press('#jump');
+    await note('a jump');
+    await page.keyboard.press('Control+Alt+n');
+    await say(page, 'Two');
+    await page.focus('#conversations .open >> text=One');
+    await press('[aria-label="Rename One"]');
+    await page.keyboard.type('Three');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('[aria-label="Rename Three"]', { state: 'attached' });
+    await note('a new name');
+    await page.focus('#conversations .open >> text=Three');
+    await press('[aria-label="Delete Three"]');
+    await page.waitForSelector('.toast');
+    await note('one was deleted');
+    same(found, {
+        'another answer': 'prompt',
+        'an edit': 'prompt',
+        'a stop': 'prompt',
+        'a jump': 'scroller',
+        'a new name': 'Rename Three',
+        'one was deleted': 'Two',
+    });
+});
+
+fake('a result that is being written outlives the one before it', async (page) => {
+    await say(page, 'use two tools');
+    await page.fill('[aria-label="Result of get_time"]', 'noon');
+    await page.fill('[aria-label="Result of get_weather"]', 'rain');
+    await page.keyboard.press('Enter');
+    await waitFor(async () => (await page.locator('form.asks').count()) === 1);
+    same(await page.inputValue('form.asks textarea'), 'noon');
+});
+
+fake('an edit that was begun is not begun again', async (page) => {
+    await say(page, 'One');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.type(', two');
+    await page.focus('#prompt');
+    await page.keyboard.press('ArrowUp');
+    await shows(() => page.inputValue('[aria-label="Edit the message"]'), 'One, two');
+    await page.keyboard.type('.');
+    await shows(() => page.inputValue('[aria-label="Edit the message"]'), 'One, two.');
+});
+
+fake('an Enter that ends a composition sends nothing', async (page) => {
+    await page.fill('#prompt', 'にほん');
+    await page.evaluate(() =>
+        document
+            .querySelector('#prompt')
+            .dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', keyCode: 229, bubbles: true })),
+    );
+    same(await page.inputValue('#prompt'), 'にほん');
+});
+
+fake('a dialog closes by a press beside it, not on its scroll bar', async (page) => {
+    await page.click('#show-settings');
+    await page.evaluate(() => {
+        const dialog = document.querySelector('#settings');
+        const { right, top } = dialog.getBoundingClientRect();
+        const there = { clientX: right - 4, clientY: top + 50, bubbles: true };
+        dialog.dispatchEvent(new PointerEvent('pointerdown', there));
+    });
+    same(await page.locator('#settings[open]').count(), 1);
+    await page.mouse.click(2, 2);
+    await page.waitForSelector('#settings[open]', { state: 'detached' });
+});
+
 both('light and dark', async (page) => {
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const light = await background();

@@ -35,6 +35,7 @@ const TOAST_MS = 8000;
 class Chat {
     running = new Map(); /* id of a conversation -> Generation */
     views = new Map(); /* id of a node -> MessageView */
+    asks = new Map(); /* call of a tool -> form for its result */
     model = 'default';
 
     async start() {
@@ -151,6 +152,7 @@ class Chat {
     show(conversation) {
         this.conversation = conversation;
         this.views.clear();
+        this.asks.clear();
         byId('thread').replaceChildren();
         this.draw();
         this.follow.toEnd();
@@ -358,12 +360,12 @@ class Chat {
         const generation = this.running.get(conversation.id);
         const thread = byId('thread');
         const wanted = new Set(path.map((node) => node.id));
+        const hadFocus = thread.contains(document.activeElement);
         for (const [id, view] of this.views) {
             if (wanted.has(id)) continue;
             view.element.remove();
             this.views.delete(id);
         }
-        for (const form of thread.querySelectorAll('form.asks')) form.remove();
         path.forEach((node, i) => {
             let view = this.views.get(node.id);
             if (!view) {
@@ -378,18 +380,35 @@ class Chat {
             );
         });
         const last = lastOf(conversation);
-        if (!generation && ['assistant', 'tool'].includes(last.role)) {
-            thread.append(
-                ...missingResults(conversation, last).map((call) =>
-                    resultForm(call, (text) => this.giveResult(call, text)),
-                ),
-            );
-        }
+        const asking = !generation && ['assistant', 'tool'].includes(last.role);
+        this.drawAsks(asking ? missingResults(conversation, last) : []);
+        if (hadFocus && !thread.contains(document.activeElement)) this.rest();
         byId('welcome').hidden = path.length > 0;
         byId('title').textContent = conversation.title || 'New chat';
         document.title = conversation.title ? `${conversation.title} · moxie` : 'moxie';
         this.showNumbers();
         this.showSend();
+    }
+
+    /* A form that is still wanted stays, with what was typed into it. */
+    drawAsks(calls) {
+        for (const [call, form] of this.asks) {
+            if (calls.includes(call)) continue;
+            form.remove();
+            this.asks.delete(call);
+        }
+        for (const call of calls) {
+            if (this.asks.has(call)) continue;
+            const form = resultForm(call, (text) => this.giveResult(call, text));
+            this.asks.set(call, form);
+            byId('thread').append(form);
+        }
+    }
+
+    /* Where the hands go on when what they were at is gone.  On a phone not to the message box, which would
+     * open the keyboard. */
+    rest() {
+        byId(isTouch() ? 'scroller' : 'prompt').focus({ preventScroll: true });
     }
 
     showNumbers() {
@@ -410,7 +429,9 @@ class Chat {
         } else if (!button.firstChild) {
             button.append(icon('send'));
         }
-        button.disabled = !running && !byId('prompt').value.trim();
+        const disabled = !running && !byId('prompt').value.trim();
+        if (disabled && document.activeElement === button) this.rest();
+        button.disabled = disabled;
     }
 
     /* Labels that count seconds. */
@@ -526,8 +547,10 @@ class Chat {
                 if (event.target.closest('[data-close]')) dialog.close();
             });
             /* Beside it; not "click", which a selection dragged out of a field also ends in. */
-            dialog.addEventListener('pointerdown', (event) => {
-                if (event.target === dialog) dialog.close();
+            dialog.addEventListener('pointerdown', ({ target, clientX: x, clientY: y }) => {
+                const { left, right, top, bottom } = dialog.getBoundingClientRect();
+                const beside = x < left || x > right || y < top || y > bottom; /* not on its scroll bar */
+                if (target === dialog && beside) dialog.close();
             });
         }
         for (const element of document.querySelectorAll('[data-icon]')) element.prepend(icon(element.dataset.icon));

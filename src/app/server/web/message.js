@@ -241,6 +241,10 @@ export class MessageView {
 
     edit() {
         const { node, actions } = this;
+        if (this.editing) {
+            this.body.querySelector('textarea').focus();
+            return;
+        }
         this.editing = true;
         const box = el('textarea', { 'aria-label': 'Edit the message', rows: '2', dir: 'auto' });
         box.value = node.content;
@@ -252,8 +256,9 @@ export class MessageView {
             this.updateText();
         };
         const save = () => {
-            close();
-            if (box.value.trim()) actions.edited(node, box.value.trim());
+            const text = box.value.trim();
+            if (text) actions.edited(node, text); /* which leaves this version, and with it this view */
+            else cancel();
         };
         const cancel = () => {
             close();

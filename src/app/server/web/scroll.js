@@ -13,7 +13,10 @@ export class Follow {
         this.scroller = byId('scroller');
         this.last = 0;
         this.scroller.addEventListener('scroll', () => this.scrolled(), { passive: true });
-        byId('jump').addEventListener('click', () => this.toEnd());
+        byId('jump').addEventListener('click', () => {
+            this.toEnd();
+            this.scroller.focus(); /* the button goes */
+        });
         new ResizeObserver(() => this.grown()).observe(byId('thread'));
         new ResizeObserver(() => this.grown()).observe(this.scroller);
     }

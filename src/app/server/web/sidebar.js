@@ -36,7 +36,8 @@ export class Sidebar {
             parts[parts.length - 1][1].push(this.item(head));
         }
         const list = byId('conversations');
-        const focused = document.activeElement && document.activeElement.dataset.focus;
+        const focused = list.contains(document.activeElement) && document.activeElement.dataset.focus;
+        const at = [...list.querySelectorAll('li')].findIndex((item) => item.contains(document.activeElement));
         list.replaceChildren(
             ...parts.map(([name, items]) => el('section', null, el('h2', null, name), el('ul', null, items))),
         );
@@ -44,8 +45,17 @@ export class Sidebar {
             list.append(
                 el('p', { class: 'none' }, this.found ? 'Nothing found' : 'Conversations stay in this browser.'),
             );
-        const same = focused && list.querySelector(`[data-focus="${focused}"]`);
-        if (same) same.focus();
+        if (focused) this.focusAgain(focused, at);
+    }
+
+    /* The button that had the focus, or what came into the place of its conversation. */
+    focusAgain(name, at) {
+        const list = byId('conversations');
+        const same = list.querySelector(`[data-focus="${name}"]`);
+        const titles = list.querySelectorAll('.open');
+        const near = same ? same.closest('li').querySelector('.open') : titles[Math.min(at, titles.length - 1)];
+        (near || byId('new-chat')).focus();
+        if (same) same.focus(); /* shown only beside a title that has the focus */
     }
 
     item({ id, title }) {
@@ -59,7 +69,7 @@ export class Sidebar {
                 {
                     type: 'button',
                     class: 'open',
-                    'data-focus': id,
+                    'data-focus': `open-${id}`,
                     'aria-current': current ? 'page' : null,
                     title: name,
                     dir: 'auto',
@@ -70,8 +80,8 @@ export class Sidebar {
                 },
                 name,
             ),
-            iconButton('edit', `Rename ${name}`, () => this.askTitle(id, name)),
-            iconButton('trash', `Delete ${name}`, () => this.remove(id)),
+            iconButton('edit', `Rename ${name}`, () => this.askTitle(id, name), { 'data-focus': `edit-${id}` }),
+            iconButton('trash', `Delete ${name}`, () => this.remove(id), { 'data-focus': `trash-${id}` }),
         );
     }
 
@@ -106,6 +116,7 @@ export class Sidebar {
             if (title) this.actions.renamed(this.renaming, title);
             dialog.close();
         });
+        dialog.addEventListener('close', () => this.focusAgain(`edit-${this.renaming}`, 0));
     }
 
     askTitle(id, title) {
