@@ -322,8 +322,7 @@ static mox_status fail_write(mox_out *o, int failure, mox_err *err)
 {
     char after[40] = "";
     if (o->written > 0) (void)snprintf(after, sizeof after, " after %lld bytes", (long long)o->written);
-    const mox_status status = mox_fail(err, failure == ENOSPC || failure == EDQUOT ? MOX_E_FULL : MOX_E_IO,
-                                       "%s: cannot write%s: %s", o->path, after, strerror(failure));
+    const mox_status status = mox_fail(err, MOX_E_IO, "%s: cannot write%s: %s", o->path, after, strerror(failure));
     mox_out_discard(o);
     return status;
 }

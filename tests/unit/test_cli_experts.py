@@ -60,6 +60,11 @@ class Replay(Case):
         self.says(moxie("replay", trace, "--policy", "fifo"), 2, "fifo", "belady")
         self.says(moxie("replay", trace, "--slots", "0"), 2, "--slots")
 
+    def test_a_full_disk(self):
+        r = moxie("run", "-m", DEMO, "-q", "--raw", "-p", "x", "-n", "1", "--trace", "/dev/full")
+        self.assertEqual((r.returncode, r.stderr.count(b"\n")), (5, 1), r.stderr)
+        self.assertIn(b"/dev/full: cannot write: No space left", r.stderr)
+
     def test_rows_that_were_asked_for(self):
         trace = self.record()  # not streamed
         told = self.replay(trace, "--policy", "lfu", "--slots", "9,1k,5,9")

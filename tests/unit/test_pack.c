@@ -207,9 +207,8 @@ static void test_failing_writes(void **state)
     (void)state;
     static const struct {
         int error;
-        mox_status status;
         const char *word;
-    } cases[] = {{ENOSPC, MOX_E_FULL, "No space"}, {EROFS, MOX_E_IO, "Read-only"}};
+    } cases[] = {{ENOSPC, "No space"}, {EROFS, "Read-only"}};
     for (size_t i = 0; i < 2; i++) {
         for (long at = 1;; at += 17) {
             remove_folder(out);
@@ -219,7 +218,7 @@ static void test_failing_writes(void **state)
             const mox_status status = mox_pack(source, out, NULL, NULL, &err);
             mox_io_set_hook(NULL, NULL);
             if (f.count < at) break;
-            assert_int_equal(status, cases[i].status);
+            assert_int_equal(status, MOX_E_IO);
             assert_non_null(strstr(err.msg, cases[i].word));
             assert_non_null(strstr(err.msg, out));
             assert_int_equal(mox_pack(source, out, NULL, NULL, &err), MOX_OK);
