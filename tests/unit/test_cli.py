@@ -16,7 +16,7 @@ import termios
 import time
 import unittest
 
-from cli_kit import BASE_ENV, DEMO, ENDLESS, PROGRAM, QUESTION, WAIT_S, Case, in_terminal, moxie, spawn
+from cli_kit import BASE_ENV, DEMO, ENDLESS, PROGRAM, QUESTION, WAIT_S, Case, full_after, in_terminal, moxie, spawn
 
 
 class Usage(Case):
@@ -501,6 +501,10 @@ class Logits(Case):
         ids = self.path("ids", self.IDS)
         self.says(moxie("logits", "-m", DEMO, "--tokens", ids, "--out", "/dev/full"), 5, "/dev/full")
         self.assertTrue(os.path.exists("/dev/full"))  # a device is not replaced
+        out = self.path("out", b"precious")
+        r = moxie("logits", "-m", DEMO, "--tokens", ids, "--out", out, preexec_fn=full_after(5000))
+        self.says(r, 5, out, "after 5000 bytes")
+        self.assertEqual(sorted(os.listdir(self.dir)), ["ids", "out"])  # no temporary left
         with open("/dev/full", "wb") as full:
             r = subprocess.run([PROGRAM, "logits", "-m", DEMO, "--tokens", ids, "--out", "-"], stdin=subprocess.DEVNULL,
                                stdout=full, stderr=subprocess.PIPE, env=BASE_ENV, timeout=WAIT_S)

@@ -10,74 +10,47 @@
 #include "app/cli/session.h"
 #include "app/cli/stop.h"
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/size.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rows are written as they lie in memory");
 
 typedef struct sink {
-    const char *path;
-    char temporary[PATH_MAX]; /* empty: written in place */
-    FILE *file;               /* NULL: standard output */
-    size_t n_vocab;
-    int failure; /* errno of the first write to file that failed */
+    bool to_stdout;
+    mox_out out;
+    size_t row_bytes;
+    mox_status status; /* of the writes to out */
+    mox_err err;
 } sink;
-
-/* Devices and pipes are written in place: renaming would replace them. */
-static bool replaceable(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) != 0 || S_ISREG(st.st_mode);
-}
 
 static int sink_open(sink *k, const char *path, int64_t n_vocab)
 {
-    *k = (sink){.path = path, .n_vocab = (size_t)n_vocab};
-    if (strcmp(path, "-") == 0) return EXIT_OK;
-    if (replaceable(path)) {
-        const int n = snprintf(k->temporary, sizeof k->temporary, "%s.%ld.part", path, (long)getpid());
-        if (n < 0 || (size_t)n >= sizeof k->temporary) {
-            mox_cli_say("--out: the name is too long");
-            return EXIT_USAGE;
-        }
-    }
-    k->file = fopen(*k->temporary ? k->temporary : path, "wbe");
-    if (k->file) return EXIT_OK;
-    mox_cli_say("%s: cannot write: %s", path, strerror(errno));
-    k->temporary[0] = '\0'; /* nothing to remove */
-    return EXIT_IO;
+    *k = (sink){.to_stdout = strcmp(path, "-") == 0, .out = MOX_OUT_CLOSED,
+                .row_bytes = (size_t)n_vocab * sizeof(float)};
+    if (k->to_stdout || mox_out_open(&k->out, path, &k->err) == MOX_OK) return EXIT_OK;
+    return mox_cli_fail_running(&k->err);
 }
 
-static bool sink_failed(const sink *k) { return k->failure || mox_cli_output_failed(); }
+static bool sink_failed(const sink *k) { return k->status != MOX_OK || mox_cli_output_failed(); }
 
 static void on_row(void *user, int32_t segment, int64_t row, const float *logits)
 {
     sink *k = user;
     (void)segment;
     (void)row;
-    errno = 0;
-    if (!k->file) mox_cli_put((const char *)logits, k->n_vocab * sizeof *logits);
-    else if (!k->failure && fwrite(logits, sizeof *logits, k->n_vocab, k->file) != k->n_vocab)
-        k->failure = errno ? errno : EIO;
+    if (k->to_stdout) mox_cli_put((const char *)logits, k->row_bytes);
+    else if (k->status == MOX_OK) k->status = mox_out_write(&k->out, logits, k->row_bytes, &k->err);
     if (sink_failed(k)) mox_cancel_raise(mox_cli_stop_flag()); /* nobody will read the rest */
 }
 
 /* Ends the file: under its name when all went well, gone otherwise. */
 static int sink_close(sink *k, int code)
 {
-    errno = 0;
-    if (k->file && fclose(k->file) != 0 && !k->failure) k->failure = errno ? errno : EIO;
-    if (!k->failure && code == EXIT_OK && *k->temporary && rename(k->temporary, k->path) != 0) k->failure = errno;
-    if (*k->temporary && (k->failure || code != EXIT_OK)) unlink(k->temporary);
-    if (!k->failure || code > EXIT_SIGNAL) return code;
-    mox_cli_say("%s: cannot write: %s", k->path, strerror(k->failure));
-    return EXIT_IO;
+    if (code == EXIT_OK && k->status == MOX_OK && !k->to_stdout) k->status = mox_out_commit(&k->out, &k->err);
+    mox_out_discard(&k->out);
+    return k->status == MOX_OK || code > EXIT_SIGNAL ? code : mox_cli_fail_running(&k->err);
 }
 
 static int check_ids(const mox_cli_ids *ids, const char *path, int64_t n_vocab)
