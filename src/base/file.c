@@ -366,22 +366,45 @@ static bool is_written_in_place(const char *path)
     return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
-static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *err)
+/* The file itself, which may not be there yet, where path is a link to it: renaming would replace the link.  NULL when
+ * out of memory. */
+static char *follow_links(const char *path)
+{
+    enum { MOST = 40 }; /* as the system follows; links in a circle are left as they are */
+    char *at = mox_strdup(path), target[4096];
+    for (int i = 0; at && i < MOST; i++) {
+        const ssize_t n = readlink(at, target, sizeof target);
+        if (n <= 0 || (size_t)n == sizeof target) break; /* no link */
+        target[n] = '\0';
+        char *slash = strrchr(at, '/'), *next = NULL;
+        if (target[0] == '/' || !slash) {
+            next = mox_strdup(target);
+        } else {
+            slash[1] = '\0';
+            next = mox_path_join(at, target);
+        }
+        mox_free(at);
+        at = next;
+    }
+    return at;
+}
+
+static mox_status open_out(mox_out *o, const char *name, bool durable, mox_err *err)
 {
     *o = MOX_OUT_CLOSED;
     o->durable = durable;
-    const size_t room = strlen(path) + sizeof ".part";
-    o->path = mox_strdup(path);
-    o->temporary = mox_alloc(room);
-    if (!o->path || !o->temporary) {
+    int failure = mox_io_injected(name, "write");
+    const bool in_place = !failure && !durable && is_written_in_place(name);
+    o->path = durable || in_place ? mox_strdup(name) : follow_links(name);
+    const size_t room = strlen(o->path ? o->path : name) + sizeof ".part";
+    o->temporary = o->path ? mox_alloc(room) : NULL;
+    if (!o->temporary) {
         mox_out_discard(o);
         return mox_fail_memory(err, room, "a file name");
     }
-    (void)snprintf(o->temporary, room, "%s.part", path);
-    int failure = mox_io_injected(path, "write");
-    const bool in_place = !failure && !durable && is_written_in_place(path);
+    (void)snprintf(o->temporary, room, "%s.part", o->path);
     if (in_place) {
-        o->fd = open(path, O_WRONLY | O_CLOEXEC);
+        o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
         if (o->fd < 0) failure = errno;
     } else if (!failure) {
         const int fd = open_alone(o->temporary, durable);
@@ -393,10 +416,11 @@ static mox_status open_out(mox_out *o, const char *path, bool durable, mox_err *
     o->temporary = NULL;
     if (!failure) return MOX_OK;
     if (in_place || (failure != EWOULDBLOCK && failure != ENXIO)) return fail_write(o, failure, err);
+    const mox_status status =
+        failure == ENXIO ? mox_fail(err, MOX_E_IO, "%s.part: not a regular file, or another user's; remove it", o->path)
+                         : mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", name);
     mox_out_discard(o);
-    if (failure == ENXIO)
-        return mox_fail(err, MOX_E_IO, "%s.part: not a regular file, or another user's; remove it", path);
-    return mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", path);
+    return status;
 }
 
 mox_status mox_out_open(mox_out *o, const char *path, mox_err *err) { return open_out(o, path, false, err); }

@@ -8,7 +8,7 @@
  *
  * A mox_out is a file being written, by one program at a time: it appears under its name
  * when it is complete, and what was written is removed when it is not.  A device or a pipe
- * of that name is written as it is. */
+ * of that name is written as it is, and a link stays: what it leads to is written. */
 #ifndef MOX_BASE_FILE_H
 #define MOX_BASE_FILE_H
 
@@ -80,7 +80,7 @@ bool mox_path_device(const char *path, uint64_t *out);
 
 typedef struct mox_out {
     int fd;           /* -1 when closed */
-    char *path;       /* owned */
+    char *path;       /* of the file itself; owned */
     char *temporary;  /* its name until it is complete; owned; NULL: a device or a pipe */
     int64_t written;
     bool durable;
@@ -89,7 +89,7 @@ typedef struct mox_out {
 #define MOX_OUT_CLOSED ((mox_out){.fd = -1})
 
 mox_status mox_out_open(mox_out *o, const char *path, mox_err *err);
-/* For the owner's eyes only; whatever happens to the machine, there is all of it or nothing. */
+/* For the owner's eyes only, and a link is replaced; whatever happens to the machine, there is all of it or nothing. */
 mox_status mox_out_open_durable(mox_out *o, const char *path, mox_err *err);
 mox_status mox_out_write(mox_out *o, const void *bytes, size_t n, mox_err *err);
 /* Ends it: under its name, or, on failure, gone. */

@@ -143,6 +143,37 @@ static void a_pipe_stays_a_pipe(void **state)
     assert_int_not_equal(access(temporary, F_OK), 0);
 }
 
+/* Links one behind another, relative ones too, to a file that is there and to one that is not. */
+static void a_link_stays_a_link(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    struct stat st;
+    char first[80], second[80], bytes[32];
+    (void)unlink(path);
+    (void)snprintf(first, sizeof first, "%s/first", folder);
+    (void)snprintf(second, sizeof second, "%s/second", folder);
+    assert_int_equal(symlink("second", first), 0);
+    assert_int_equal(symlink(path, second), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mox_out_open(&o, first, &err), MOX_OK);
+        put(&o, i == 0 ? "new" : "newer");
+        assert_int_equal(mox_out_commit(&o, &err), MOX_OK);
+        assert_int_equal(lstat(first, &st), 0);
+        assert_true(S_ISLNK(st.st_mode));
+        assert_int_equal(lstat(path, &st), 0);
+        assert_true(S_ISREG(st.st_mode));
+        assert_int_equal(read_whole(bytes, sizeof bytes), i == 0 ? 3 : 5);
+    }
+    assert_int_equal(mox_out_open(&o, first, &err), MOX_OK);
+    mox_out_discard(&o);
+    assert_int_equal(read_whole(bytes, sizeof bytes), 5);
+    assert_int_not_equal(access(temporary, F_OK), 0);
+    assert_int_equal(unlink(first), 0);
+    assert_int_equal(unlink(second), 0);
+}
+
 static void a_folder_is_refused_at_once(void **state)
 {
     (void)state;
@@ -227,6 +258,7 @@ int main(void)
                                        cmocka_unit_test(what_others_put_there_is_not_written_to),
                                        cmocka_unit_test(what_a_killed_program_left_is_replaced),
                                        cmocka_unit_test(a_pipe_stays_a_pipe),
+                                       cmocka_unit_test(a_link_stays_a_link),
                                        cmocka_unit_test(a_folder_is_refused_at_once),
                                        cmocka_unit_test(no_reader_sees_a_mixture)};
     return cmocka_run_group_tests_name("out", tests, make_folder, remove_folder);
