@@ -162,6 +162,14 @@ class PlainTerminals(unittest.TestCase):
         _, code = in_terminal([(b"> ", b"\x04")], {"TERM": "dumb"})
         self.assertEqual(code, 0)
 
+    def test_one_message_is_no_several(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one = Path(folder) / "one.json"
+            one.write_text('[{"role": "user", "content": "x"}]')
+            done = chat(stdin=f"/load {one}\n/tokens\n/save {one}\n/undo\n".encode())
+            self.assertRegex(done.stderr.decode(), r"\A.*one\.json: 1 message\n.*, 1 message\n"
+                             r".*one\.json: 1 message saved\n.*has 0 messages\n\Z")
+
     def test_a_question_whose_reply_fails_is_dropped(self):
         with tempfile.TemporaryDirectory() as folder:
             kept = Path(folder) / "kept.json"

@@ -598,7 +598,8 @@ class Eval(Case):
         self.assertAlmostEqual(o["nll"], nll, delta=1e-4)
 
     def test_refusals(self):
-        self.says(moxie("eval", "-m", DEMO, "-p", ""), 2, "nothing to predict")
+        self.says(moxie("eval", "-m", DEMO, "-p", ""), 2, "has 0 tokens: there is nothing to predict")
+        self.says(moxie("eval", "-m", DEMO, "-p", "a"), 2, "has 1 token: ")
         self.says(moxie("eval", "-m", DEMO, "-p", "one two three", "-c", "1"), 2, "at least 2")
         self.says(moxie("eval", "-m", DEMO, "-p", "x", "--against", "best"), 2, "exact|default")
 

@@ -330,6 +330,7 @@ class Verify(Case):
             self.assertEqual(done.returncode, 3)
             line = done.stdout.decode().splitlines()[0]
             self.assertTrue(line.startswith(f"problem: {file}: {piece}: "), line)
+            self.assertRegex(done.stdout, rb"\n1 problem, 0 warnings: \d+ files, ")
             self.flip(packed, tensor)                            # and back
         self.assertEqual(self.findings(packed, 0)["findings"], [])
 
@@ -458,7 +459,7 @@ class Verify(Case):
     def test_text_and_quiet(self):
         done = moxie("verify", "-m", MOE)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
-        self.assertRegex(done.stdout, rb"^nothing wrong: 1 files, .* no checksums to compare with\n$")
+        self.assertRegex(done.stdout, rb"^nothing wrong: 1 file, .* no checksums to compare with\n$")
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ static int evaluate(evaluation *e, const mox_cli_session *s, const mox_cli_optio
         code = EXIT_FULL;
     }
     if (code == EXIT_OK && text->n + n_begin < 2) {
-        mox_cli_say("the text has %lld tokens: there is nothing to predict", (long long)text->n);
+        mox_cli_say("the text has %lld token%s: there is nothing to predict", (long long)text->n, mox_cli_s(text->n));
         code = EXIT_USAGE;
     }
     if (code == EXIT_OK && n_ctx <= mox_max_i64(n_begin, 1)) {

@@ -74,10 +74,10 @@ static void page_model(const facts *f)
     line("vocabulary", "%lld%s", (long long)m->n_vocab,
          m->tied_embeddings ? ", output tied to the embeddings" : "");
     line("context", "%lld tokens", (long long)m->n_ctx_max);
-    line("files", "%lld with %lld tensors%s", (long long)m->n_files, (long long)m->n_tensors,
+    line("files", "%lld with %lld tensor%s%s", (long long)m->n_files, (long long)m->n_tensors, mox_cli_s(m->n_tensors),
          m->n_tensors_skipped ? "" : ", all used");
     if (m->n_tensors_skipped)
-        line("", "%lld of them are of parts that moxie does not run", (long long)m->n_tensors_skipped);
+        line("", "%lld of them of parts that moxie does not run", (long long)m->n_tensors_skipped);
 }
 
 static void page_layers(const facts *f)
@@ -86,22 +86,25 @@ static void page_layers(const facts *f)
     heading(f, "layers");
     line("layers", "%lld", (long long)m->n_layers);
     if (m->n_layers_attention)
-        line("attention", "%lld, %lld heads and %lld key-value heads of %lld", (long long)m->n_layers_attention,
-             (long long)m->n_heads, (long long)m->n_kv_heads, (long long)m->head_dim);
+        line("attention", "%lld, %lld head%s and %lld key-value head%s of %lld", (long long)m->n_layers_attention,
+             (long long)m->n_heads, mox_cli_s(m->n_heads), (long long)m->n_kv_heads, mox_cli_s(m->n_kv_heads),
+             (long long)m->head_dim);
     if (m->n_layers_latent)
-        line("latent attention", "%lld, %lld heads, rank %lld for keys and values, %lld for queries",
-             (long long)m->n_layers_latent, (long long)m->n_heads, (long long)m->kv_lora_rank,
+        line("latent attention", "%lld, %lld head%s, rank %lld for keys and values, %lld for queries",
+             (long long)m->n_layers_latent, (long long)m->n_heads, mox_cli_s(m->n_heads), (long long)m->kv_lora_rank,
              (long long)m->q_lora_rank);
     if (m->n_layers_linear)
-        line("linear attention", "%lld, %lld key heads of %lld and %lld value heads of %lld",
-             (long long)m->n_layers_linear, (long long)m->linear_k_heads, (long long)m->linear_k_dim,
-             (long long)m->linear_v_heads, (long long)m->linear_v_dim);
+        line("linear attention", "%lld, %lld key head%s of %lld and %lld value head%s of %lld",
+             (long long)m->n_layers_linear, (long long)m->linear_k_heads, mox_cli_s(m->linear_k_heads),
+             (long long)m->linear_k_dim, (long long)m->linear_v_heads, mox_cli_s(m->linear_v_heads),
+             (long long)m->linear_v_dim);
     line("rope", "%s, %lld dimensions", m->rope, (long long)m->rotary_dim);
     if (m->n_layers_dense)
         line("dense", "%lld of width %lld", (long long)m->n_layers_dense, (long long)m->ffn_width);
     if (!m->n_layers_moe) return;
-    line("experts", "%lld layers of %lld experts of width %lld, %lld for each token", (long long)m->n_layers_moe,
-         (long long)m->n_experts, (long long)m->expert_width, (long long)m->n_experts_active);
+    line("experts", "%lld layer%s of %lld expert%s of width %lld, %lld for each token", (long long)m->n_layers_moe,
+         mox_cli_s(m->n_layers_moe), (long long)m->n_experts, mox_cli_s(m->n_experts),
+         (long long)m->expert_width, (long long)m->n_experts_active);
     if (m->shared_expert_width) line("shared expert", "width %lld", (long long)m->shared_expert_width);
 }
 

@@ -9,6 +9,9 @@
 /* One line that begins with "moxie: ". */
 void mox_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The end of a word that n things have: "1 file", "2 files". */
+static inline const char *mox_cli_s(int64_t n) { return n == 1 ? "" : "s"; }
+
 /* Turns control characters into question marks. */
 void mox_cli_make_harmless(char *line);
 

@@ -27,8 +27,10 @@ static void say_result(const char *dir, const mox_pack_report *r, double seconds
         mox_cli_say("%s: packed already, nothing to do", dir);
         return;
     }
-    mox_cli_say("%s: %d files, %.2f GB, of which %.2f GB written in %.1f s (%.2f GB/s); %d linked, %d kept from an earlier run",
-                dir, (int)r->n_files, (double)r->bytes / 1e9, (double)r->bytes_written / 1e9, seconds,
+    mox_cli_say("%s: %d file%s, %.2f GB, of which %.2f GB written in %.1f s (%.2f GB/s); %d linked, %d kept from "
+                "an earlier run",
+                dir, (int)r->n_files, mox_cli_s(r->n_files), (double)r->bytes / 1e9, (double)r->bytes_written / 1e9,
+                seconds,
                 (double)r->bytes_written / 1e9 / seconds, (int)r->n_linked, (int)r->n_kept);
 }
 

@@ -42,7 +42,7 @@ static const slash_command table[] = {
     {"bye", NULL, NULL, leave},
     {"quit", NULL, NULL, leave},
 };
-enum { N_COMMANDS = sizeof table / sizeof *table };
+enum { N_COMMANDS = sizeof table / sizeof *table, COUNT = 40 };
 
 const char *const *mox_cli_slash_names(void)
 {
@@ -111,8 +111,13 @@ void mox_cli_slash_detach(mox_cli_chat *c)
 
 static bool has_system(const mox_cli_conversation *c) { return c->n > 0 && strcmp(c->messages[0].role, "system") == 0; }
 
-/* The system prompt is no message of anybody. */
-static long long count(const mox_cli_conversation *c) { return (long long)(c->n - has_system(c)); }
+/* "3 messages"; the system prompt is none of anybody. */
+static const char *count(const mox_cli_conversation *c, char out[COUNT])
+{
+    const int64_t n = (int64_t)c->n - has_system(c);
+    (void)snprintf(out, COUNT, "%lld message%s", (long long)n, mox_cli_s(n));
+    return out;
+}
 
 static mox_cli_slash_result clear(mox_cli_chat *c, const char *argument)
 {
@@ -136,13 +141,14 @@ static mox_cli_slash_result regenerate(mox_cli_chat *c, const char *argument)
 static mox_cli_slash_result undo(mox_cli_chat *c, const char *argument)
 {
     const size_t n = mox_cli_conversation_asked(&c->conversation);
+    char messages[COUNT];
     (void)argument;
     if (n == 0) {
         mox_cli_say("there is no message to take back");
         return SLASH_FAILED;
     }
     mox_cli_conversation_drop(&c->conversation, n - 1);
-    mox_cli_note("taken back; the conversation has %lld messages", count(&c->conversation));
+    mox_cli_note("taken back; the conversation has %s", count(&c->conversation, messages));
     return SLASH_DONE;
 }
 
@@ -229,7 +235,8 @@ static mox_cli_slash_result attach(mox_cli_chat *c, const char *argument)
         if (text.n == 0) mox_cli_say("%s: the file is empty", path);
         else if (memchr(text.bytes, '\0', text.n)) mox_cli_say("%s: this is no text", path);
         else if (!(done = attach_text(c, &text))) mox_cli_say("%s: too long", path);
-        else mox_cli_note("%s: %lld line%s, %zu bytes; part of your next message", path, lines, lines == 1 ? "" : "s", text.n);
+        else mox_cli_note("%s: %lld line%s, %zu byte%s; part of your next message", path, lines,
+                                mox_cli_s(lines), text.n, mox_cli_s((int64_t)text.n));
     }
     mox_free(text.bytes);
     mox_free(path);
@@ -250,9 +257,9 @@ static int write_file(const char *path, const char *text)
 
 static mox_cli_slash_result save(mox_cli_chat *c, const char *argument)
 {
-    char *path = path_of(argument), *json = NULL;
+    char *path = path_of(argument), *json = NULL, messages[COUNT];
     const bool done = path && mox_cli_conversation_json(&c->conversation, &json) == EXIT_OK && write_file(path, json) == EXIT_OK;
-    if (done) mox_cli_note("%s: %lld messages saved", path, count(&c->conversation));
+    if (done) mox_cli_note("%s: %s saved", path, count(&c->conversation, messages));
     mox_free(json);
     mox_free(path);
     return done ? SLASH_DONE : SLASH_FAILED;
@@ -262,13 +269,14 @@ static mox_cli_slash_result load(mox_cli_chat *c, const char *argument)
 {
     char *path = path_of(argument);
     mox_cli_text text = {0};
+    char messages[COUNT];
     const bool done = path && mox_cli_read_file(path, &text) == EXIT_OK &&
                       mox_cli_conversation_parse(&c->conversation, path, text.bytes, text.n) == EXIT_OK;
     if (done) {
         mox_cli_slash_detach(c);
         mox_free(c->system);
         c->system = NULL;
-        mox_cli_note("%s: %lld messages", path, count(&c->conversation));
+        mox_cli_note("%s: %s", path, count(&c->conversation, messages));
     }
     mox_free(text.bytes);
     mox_free(path);
@@ -340,8 +348,9 @@ static mox_cli_slash_result show_tokens(mox_cli_chat *c, const char *argument)
     if (code == EXIT_OK && mox_prompt_encode(c->session.tokenizer, &prompt, known->ids, known->n, &tokens, NULL, &err) != MOX_OK)
         code = mox_cli_fail_running(&err);
     const long long n = tokens.n, n_ctx = mox_context_n_ctx(c->session.context);
-    if (code == EXIT_OK) mox_cli_note("%lld tokens of %lld (%.0f%%), %lld messages", n, n_ctx, 100.0 * (double)n / (double)n_ctx,
-                                      count(&c->conversation));
+    char messages[COUNT];
+    if (code == EXIT_OK) mox_cli_note("%lld tokens of %lld (%.0f%%), %s", n, n_ctx, 100.0 * (double)n / (double)n_ctx,
+                                      count(&c->conversation, messages));
     mox_tokens_free(&tokens);
     mox_prompt_free(&prompt);
     return code == EXIT_OK ? SLASH_DONE : SLASH_FAILED;

@@ -62,11 +62,12 @@ static void print_end(const showing *s, const mox_verify_report *r, bool complet
     }
     if (!complete) return;
     if (r->n_problems || r->n_warnings)
-        mox_cli_putf("%lld problems, %lld warnings: ", (long long)r->n_problems, (long long)r->n_warnings);
+        mox_cli_putf("%lld problem%s, %lld warning%s: ", (long long)r->n_problems, mox_cli_s(r->n_problems),
+                     (long long)r->n_warnings, mox_cli_s(r->n_warnings));
     else mox_cli_putf("nothing wrong: ");
-    mox_cli_putf("%lld files, %.3f GB, numbers of %lld tensors, ", (long long)r->n_files, (double)r->bytes / 1e9,
-                 (long long)r->n_tensors);
-    if (r->n_checksums) mox_cli_putf("%lld checksums\n", (long long)r->n_checksums);
+    mox_cli_putf("%lld file%s, %.3f GB, numbers of %lld tensor%s, ", (long long)r->n_files, mox_cli_s(r->n_files),
+                 (double)r->bytes / 1e9, (long long)r->n_tensors, mox_cli_s(r->n_tensors));
+    if (r->n_checksums) mox_cli_putf("%lld checksum%s\n", (long long)r->n_checksums, mox_cli_s(r->n_checksums));
     else mox_cli_putf("no checksums to compare with\n");
 }
 
