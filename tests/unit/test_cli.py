@@ -58,6 +58,7 @@ class Usage(Case):
         self.says(moxie("rnu"), 2, "'rnu'", "did you mean run?")
         self.says(moxie("tokenise"), 2, "did you mean tokenize?")
         self.says(moxie("help", "evil"), 2, "did you mean eval?")
+        self.says(moxie("help", "run", "extra"), 2, "one command", "'extra'")
         self.says(moxie("quatsch"), 2, "'quatsch'", "--help")
         self.says(moxie("x" * 5000), 2)
         self.says(moxie(""), 2)

@@ -29,6 +29,10 @@ static int help(int argc, char **argv)
     }
     const mox_cli_command *c = mox_cli_find_command(argv[0]);
     if (!c) return unknown_command(argv[0]);
+    if (argc > 1) {
+        mox_cli_say("help is about one command: '%s' is one word too many", argv[1]);
+        return EXIT_USAGE;
+    }
     mox_cli_help_command(stdout, c);
     return EXIT_OK;
 }
