@@ -2,12 +2,14 @@
 #include "ops/kern.h"
 
 #include "base/cpu.h"
+#include "base/err.h"
 #if defined(__x86_64__)
 #include "ops/x86/x86.h"
 #elif defined(__aarch64__)
 #include "ops/arm/arm.h"
 #endif
 
+#include <stdio.h>
 #include <string.h>
 
 /* Lowest first; each contains the ones before it. */
@@ -34,11 +36,18 @@ const char *mox_isa_name(int level) { return levels[level].name; }
 void mox_isa_set_mask(unsigned features) { hidden = ~features; }
 bool mox_isa_available(int level) { return (mox_cpu_features() & ~hidden & levels[level].needs) == levels[level].needs; }
 
-int mox_isa_find(const char *name)
+mox_status mox_isa_find(const char *name, int *out, mox_err *err)
 {
-    for (int level = mox_isa_count() - 1; level >= 0; level--)
-        if (mox_isa_available(level) && (!name || strcmp(name, levels[level].name) == 0)) return level;
-    return -1;
+    char there[64] = "";
+    for (int level = mox_isa_count() - 1; level >= 0; level--) {
+        if (!mox_isa_available(level)) continue;
+        *out = level;
+        if (!name || strcmp(name, levels[level].name) == 0) return MOX_OK;
+        const size_t n = strlen(there);
+        (void)snprintf(there + n, sizeof there - n, "%s%s", n ? ", " : "", levels[level].name);
+    }
+    return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have; they have %s", name,
+                    there);
 }
 
 void mox_kern_init(mox_kern *k, int level)

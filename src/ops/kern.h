@@ -99,8 +99,8 @@ MOX_KERN_LIST(MOX_KERN_REF)
 #undef MOX_KERN_REF
 
 /* mox_isa_count and its kin (moxie/tools.h) list the levels; 0 is "ref".
- * The level called name, the best available one for NULL, or -1. */
-int mox_isa_find(const char *name);
+ * The level called name, the best available one for NULL; MOX_E_ARG names those that are available. */
+mox_status mox_isa_find(const char *name, int *out, mox_err *err);
 /* For tests: features of base/cpu.h outside the mask count as absent, as on a lesser
  * processor.  Process-wide. */
 void mox_isa_set_mask(unsigned features);

@@ -90,8 +90,8 @@ static mox_status reserve(mox_probe *p, int64_t most_bytes, mox_err *err)
 mox_status mox_probe_create(mox_probe **out, const mox_context_opts *opts, int64_t most_bytes, mox_err *err)
 {
     *out = NULL;
-    const int level = mox_isa_find(opts->isa);
-    if (level < 0) return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have", opts->isa);
+    int level;
+    MOX_TRY(mox_isa_find(opts->isa, &level, err));
     mox_probe *p = mox_alloc_array(1, sizeof *p);
     if (!p) return mox_fail_memory(err, sizeof *p, "a probe");
     p->precision = opts->exact ? MOX_PRECISION_EXACT : opts->fast ? MOX_PRECISION_FAST : MOX_PRECISION_DEFAULT;

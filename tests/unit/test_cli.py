@@ -105,7 +105,7 @@ class Usage(Case):
             (["--kv-type", ""], "not ''"),
             (["--color", "maybe"], "auto|on|off"),
             (["--device", "abacus"], "not 'abacus'"),
-            (["--isa", "z80", "--raw", "-p", "x"], "z80"),
+            (["--isa", "z80", "--raw", "-p", "x"], "'z80' is not a level that this processor and build have; they "),
             (["--ram", "12"], "a size from 1M to 8192T, such as 512M or 0.5G, not '12'"),
             (["--ram", "1K"], "from 1M"),
             (["--raw=yes"], "--raw takes no value"),

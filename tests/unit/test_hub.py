@@ -203,6 +203,7 @@ class Find(Case):
                      "~/x", "./none", "none/", "models--o--n/x.."):
             with self.subTest(name=name):
                 self.fails(name if not name.startswith("-") else "./" + name, "no such folder")
+        self.fails("", "the empty name: no such folder")
         self.fails("o/" + "n" * 254, "not in the Hugging Face cache")
         self.fails("o/" + "n" * 255, "a model is a folder")
 

@@ -408,7 +408,7 @@ mox_status mox_hub_find(const mox_hub_env *env, const char *reference, char **ou
         return mox_fail(err, MOX_E_NOT_FOUND,
                         "%.300s: no such folder; a model is a folder with config.json and *.safetensors, "
                         "or ORG/NAME or ORG/NAME@REVISION of the Hugging Face cache",
-                        reference);
+                        *reference ? reference : "the empty name");
     char *root;
     MOX_TRY(mox_hub_root(env, &root, err));
     const mox_status status =

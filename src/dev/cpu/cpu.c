@@ -88,8 +88,8 @@ mox_status mox_dev_cpu_open(mox_dev **out, const mox_pool_opts *threads, const c
                             bool deterministic, mox_err *err)
 {
     *out = NULL;
-    const int level = mox_isa_find(isa);
-    if (level < 0) return mox_fail(err, MOX_E_ARG, "isa: '%s' is not a level that this processor and build have", isa);
+    int level;
+    MOX_TRY(mox_isa_find(isa, &level, err));
     mox_dev_cpu *c = mox_alloc_array(1, sizeof *c);
     if (!c) return mox_fail_memory(err, sizeof *c, "the cpu device");
     mox_status status = mox_pool_create(&c->exec.pool, threads, err);
