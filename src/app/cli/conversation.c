@@ -158,6 +158,7 @@ int mox_cli_conversation_begin(mox_cli_conversation *c, const mox_cli_options *o
         mox_cli_text text;
         const int code = mox_cli_read_file(o->v[OPT_TOOLS].text, &text);
         c->tools = text.bytes;
+        c->tools_file = o->v[OPT_TOOLS].text;
         if (code != EXIT_OK) return code;
     }
     if (mox_cli_given(o, OPT_KWARGS)) {
@@ -191,9 +192,10 @@ static int collect_said(const mox_cli_conversation *c, mox_said **out, size_t *n
 }
 
 /* A conversation that a template refuses, or that is no conversation, is the user's to change. */
-static int fail_rendering(const mox_err *err)
+static int fail_rendering(const mox_cli_conversation *c, const mox_err *err)
 {
-    mox_cli_say("%s", err->msg);
+    const bool in_tools = c->tools_file && strncmp(err->msg, "tools", strlen("tools")) == 0;
+    mox_cli_say("%s%s%s", in_tools ? c->tools_file : "", in_tools ? ": " : "", err->msg);
     return err->status == MOX_E_MEMORY ? EXIT_FULL : err->status == MOX_E_FORMAT ? EXIT_MODEL : EXIT_USAGE;
 }
 
@@ -219,7 +221,7 @@ int mox_cli_conversation_render(const mox_cli_conversation *c, const mox_cli_ses
             .unix_time_s = c->unix_time_s,
             .utc_offset_s = c->utc_offset_s,
         };
-        if (mox_chat_render(s->chat, &request, out, &err) != MOX_OK) code = fail_rendering(&err);
+        if (mox_chat_render(s->chat, &request, out, &err) != MOX_OK) code = fail_rendering(c, &err);
     }
     mox_free(said);
     mox_free(messages);

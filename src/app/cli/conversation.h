@@ -27,6 +27,7 @@ typedef struct mox_cli_conversation {
     mox_cli_message *messages;
     size_t n, capacity;
     char *tools, *kwargs;  /* JSON, or NULL */
+    const char *tools_file; /* where the tools are from */
     mox_tokens timeline;   /* of the last prompt and its reply */
     int64_t unix_time_s;   /* what templates take for the present */
     int32_t utc_offset_s;
