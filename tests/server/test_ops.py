@@ -62,6 +62,12 @@ def test_addresses():
         refused("--unix-socket", path, code=6, says="no socket")
         assert path.read_text() == "mine"
         refused("--unix-socket", "x" * 200, code=6, says="bytes")
+        refused("--unix-socket", path, "--port", 0, code=2, says="--port")
+        refused("--unix-socket", path, "--host", "127.0.0.1", code=2, says="--host")
+        refused("--port", 0, code=2, says="--port", env={"MOXIE_UNIX_SOCKET": str(path)})
+        other = Path(folder) / "other"
+        with Server("--unix-socket", other, env={"MOXIE_PORT": "8080"}) as u:  # a flag replaces what was always so
+            assert u.path == str(other)
     if Path("/proc/net/if_inet6").exists() and "00000000000000000000000000000001" in Path("/proc/net/if_inet6").read_text():
         with Server("--host", "::1") as s:
             assert s.ask("GET", "/health")[0] == 200
@@ -130,6 +136,15 @@ def test_keys():
     with Server("--api-key", "new", env={"MOXIE_API_KEY": "old"}) as s:  # a key that was replaced opens nothing
         for key, expected in [("old", 401), ("new", 200)]:
             assert s.ask("GET", "/v1/models", headers={"x-api-key": key})[0] == expected, key
+
+
+def test_origins_that_match_nothing():
+    for origin in ("chat.example.org", "https://", "://x", "https://chat.example.org/", "https://*.example.org",
+                   "https://a,https://b", ""):
+        words = ("--cors-origin", "https://good.example", "--cors-origin", origin)
+        refused(*words, code=2, says="such as https://chat.example.org")
+    for origin in ("*", "null", "http://10.0.0.5:3000", "HTTPS://[::1]:8", "chrome-extension://abc"):
+        refused("--cors-origin", origin, "-m", "/nowhere", code=3, says="/nowhere")
 
 
 def test_hosts_and_origins():

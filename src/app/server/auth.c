@@ -59,11 +59,25 @@ static int read_key_file(mox_auth *a, const char *path)
     return code;
 }
 
+/* As browsers write them: a scheme and a host, with nothing behind it but a port; or "null". */
+static int check_origin(const char *origin)
+{
+    static const char in_scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+    const size_t n = strspn(origin, in_scheme);
+    const char *rest = origin + n + (n > 0 && strncmp(origin + n, "://", 3) == 0 ? 3 : 0);
+    const bool host = rest > origin + n && *rest && !strpbrk(rest, "/?#*, \t");
+    if (host || strcmp(origin, "*") == 0 || strcmp(origin, "null") == 0) return EXIT_OK;
+    mox_cli_say("--cors-origin takes a scheme and a host such as https://chat.example.org or http://10.0.0.5:3000, "
+                "or * for all, not '%s'", origin);
+    return EXIT_USAGE;
+}
+
 int mox_auth_init(mox_auth *a, const mox_cli_options *o)
 {
     *a = (mox_auth){.origins = o->v[OPT_CORS_ORIGIN].texts, .n_origins = o->v[OPT_CORS_ORIGIN].n_texts,
                     .hosts = o->v[OPT_ALLOW_HOST].texts, .n_hosts = o->v[OPT_ALLOW_HOST].n_texts};
     int code = EXIT_OK;
+    for (int i = 0; i < a->n_origins && code == EXIT_OK; i++) code = check_origin(a->origins[i]);
     for (int i = 0; i < o->v[OPT_API_KEY].n_texts && code == EXIT_OK; i++)
         code = take_key(a, o->v[OPT_API_KEY].texts[i], strlen(o->v[OPT_API_KEY].texts[i]), "--api-key");
     if (code == EXIT_OK && mox_cli_given(o, OPT_API_KEY_FILE))

@@ -28,6 +28,13 @@ static const double drain_s = 30.0, goodbye_s = 2.0;
 static int open_listener(mox_server *s, const mox_cli_options *o)
 {
     mox_err err;
+    const option_source at = o->v[OPT_UNIX_SOCKET].source; /* what a flag says replaces what the environment says */
+    const option_id other = o->v[OPT_PORT].source >= at ? OPT_PORT : OPT_HOST;
+    if (mox_cli_given(o, OPT_UNIX_SOCKET) && o->v[other].source >= at) {
+        mox_cli_say("--unix-socket listens at a path, where --%s means nothing: give one of the two",
+                    mox_cli_option_name(other));
+        return EXIT_USAGE;
+    }
     const mox_status status =
         mox_cli_given(o, OPT_UNIX_SOCKET)
             ? mox_listen_unix(&s->listener, o->v[OPT_UNIX_SOCKET].text, &err)
