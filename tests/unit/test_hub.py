@@ -358,11 +358,24 @@ class List(Filled):
             self.assertRegex(r.stderr.decode(), r"\Amoxie: there (is no|are no)[^\n]+%s[^\n]+hf download[^\n]+\n\Z" % re.escape(self.root))
             self.assertEqual(self.run_moxie("list", "-q").stderr, b"")
             self.assertEqual(self.list(), {})
-        for args, env in ((["list"], {}), (["list", "--names"], {"HF_HUB_CACHE": os.path.join(self.dir, "file")})):
-            open(os.path.join(self.dir, "file"), "w").close()
-            r = self.run_moxie(*args, env=env)
-            self.assertEqual((r.returncode, r.stdout), (5, b""))
-            self.assertRegex(r.stderr.decode(), r"\Amoxie: [^\n]+\n\Z")
+
+    def test_a_cache_that_cannot_be_looked_at(self):
+        """What else there is is listed: the demo model, where the program finds it."""
+        file = os.path.join(self.dir, "file")
+        open(file, "w").close()
+        demo = self.run_moxie("list", "--names").stdout
+        for env, code, words in (({}, 0, "neither HF_HUB_CACHE nor HOME is set"), ({"HF_HUB_CACHE": file}, 5, file)):
+            for args in (["--names"], [], ["--json"]):
+                r = self.run_moxie("list", *args, env=env)
+                self.assertEqual(r.returncode, code)
+                self.assertIn(words, r.stderr.decode())
+                self.assertRegex(r.stderr.decode(), r"\Amoxie: [^\n]+\n\Z")
+                if args == ["--names"]:
+                    self.assertEqual(r.stdout, demo)
+            told = json.loads(r.stdout)
+            self.assertEqual(told["cache"], env.get("HF_HUB_CACHE"))
+            self.assertEqual([m["reference"] for m in told["models"]], demo.decode().split())
+        self.assertEqual(self.run_moxie("list", "-q", env={}).stderr, b"")
 
     def test_the_demo_model(self):
         """It is listed where the program finds it, and its name can be given to -m."""

@@ -294,14 +294,26 @@ static int put_rows(const mox_cli_options *o, const char *cache, char *demo, con
     else
         put_table(rows, n, mox_cli_use_color(o->v[OPT_COLOR].text));
     mox_free(rows);
-    if (l->n == 0 && !o->v[OPT_QUIET].on) {
-        mox_cli_put_flush(); /* in a terminal the sentence comes after the table */
-        mox_cli_say("there %s %s; `hf download ORG/NAME` puts models there",
-                    mox_path_exists(cache) ? "are no models in the Hugging Face cache"
-                                           : "is no Hugging Face cache at",
-                    cache);
-    }
     return EXIT_OK;
+}
+
+/* Of the cache, behind what was listed all the same. */
+static int say_missing(const mox_cli_options *o, const char *cache, const mox_hub_list *l, mox_status status,
+                       const mox_err *err)
+{
+    const bool quiet = o->v[OPT_QUIET].on, known = cache != NULL;
+    mox_cli_put_flush(); /* in a terminal the sentence comes after the table */
+    if (status == MOX_OK) {
+        if (l->n == 0 && !quiet && !o->v[OPT_NAMES].on)
+            mox_cli_say("there %s %s; `hf download ORG/NAME` puts models there",
+                        mox_path_exists(cache) ? "are no models in the Hugging Face cache"
+                                               : "is no Hugging Face cache at",
+                        cache);
+        return EXIT_OK;
+    }
+    if (known || status == MOX_E_MEMORY || !quiet) mox_cli_say("%s", err->msg);
+    if (status == MOX_E_MEMORY) return EXIT_FULL;
+    return known ? EXIT_IO : EXIT_OK; /* nothing was set that could not be read */
 }
 
 int mox_cli_models(const mox_cli_options *o)
@@ -314,13 +326,13 @@ int mox_cli_models(const mox_cli_options *o)
     if (o->v[OPT_NAMES].on && o->v[OPT_JSON].on) {
         mox_cli_say("--names and --json contradict each other; give one of them");
         code = EXIT_USAGE;
-    } else if (mox_hub_root(&env, &cache, &err) != MOX_OK || mox_hub_scan(cache, &list, &err) != MOX_OK) {
-        mox_cli_say("%s", err.msg);
-        code = err.status == MOX_E_MEMORY ? EXIT_FULL : EXIT_IO;
-    } else if (o->v[OPT_NAMES].on)
-        put_names(demo, &list);
-    else
-        code = put_rows(o, cache, demo, &list);
+    } else {
+        mox_status status = mox_hub_root(&env, &cache, &err);
+        if (status == MOX_OK) status = mox_hub_scan(cache, &list, &err);
+        if (o->v[OPT_NAMES].on) put_names(demo, &list);
+        else code = put_rows(o, cache, demo, &list);
+        if (code == EXIT_OK) code = say_missing(o, cache, &list, status, &err);
+    }
     mox_hub_list_free(&list);
     mox_free(cache);
     mox_free(demo);
