@@ -192,6 +192,20 @@ class PlainTerminals(unittest.TestCase):
                 self.assertEqual(kept.read_text(), "mine")
                 self.assertEqual(list(kept.parent.glob("*.part")), [])
 
+    def test_a_full_context(self):
+        """Only where there is something to take back."""
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"TERM": "xterm", "NO_COLOR": "1", "XDG_STATE_HOME": folder}
+            long = b"word " * 100 + b"\r"
+            steps = [(b"> ", long), (b"is dropped", b""), (b"> ", FRANCE.encode() + b"\r"), (b"| gen ", b""),
+                     (b"> ", long), (b"is dropped", b""), (b"> ", b"/undo\r"), (b"has 0 messages", b""),
+                     (b"> ", b"\x04")]
+            out, code = in_terminal(steps, env, "-c", "60")
+        self.assertEqual(code, 0, out)
+        first, second = out.split(b"| gen ")
+        self.assertNotIn(b"/undo makes room", first)
+        self.assertRegex(second, rb"the context holds 60[^>]*is dropped[^>]*\n/undo makes room[^>]*/clear")
+
     def test_no_color(self):
         with tempfile.TemporaryDirectory() as folder:
             env = {"TERM": "xterm", "XDG_STATE_HOME": folder, "NO_COLOR": "1"}
