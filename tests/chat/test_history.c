@@ -72,10 +72,31 @@ static void what_is_added_while_it_is_read_stays(void **state)
     assert_string_equal(last.text, "from another chat");
 }
 
+static void what_follows_a_line_that_was_cut_off_is_whole(void **state)
+{
+    (void)state;
+    last_entry last = {0};
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs("one\ncut o", f) >= 0 && fclose(f) == 0);
+    mox_cli_history_add(path, "two", 3);
+    mox_cli_history_add(path, "three\nlines", 11);
+    mox_cli_history_load(path, note, &last);
+    assert_int_equal(last.n, 4); /* what is left of the cut one is one of its own */
+    assert_string_equal(last.text, "three\nlines");
+    assert_int_equal(unlink(path), 0);
+    mox_cli_history_add(path, "first", 5);
+    last = (last_entry){0};
+    mox_cli_history_load(path, note, &last);
+    assert_int_equal(last.n, 1);
+    assert_string_equal(last.text, "first");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_added_while_it_is_read_stays),
+        cmocka_unit_test(what_follows_a_line_that_was_cut_off_is_whole),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

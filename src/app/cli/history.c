@@ -130,13 +130,23 @@ void mox_cli_history_load(const char *path, mox_cli_history_fn *each, void *user
     mox_free(bytes);
 }
 
+/* A full disk has cut off what was added last: nothing of it is joined to what follows. */
+static bool is_cut_off(int fd)
+{
+    char last;
+    const off_t end = lseek(fd, 0, SEEK_END);
+    return end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n';
+}
+
 void mox_cli_history_add(const char *path, const char *text, size_t n)
 {
     if (!path || n == 0 || n > ENTRY_BYTES_MAX) return;
-    char *line = mox_alloc(2 * n + 1);
-    int fd = line ? mox_lock_open(path, O_WRONLY | O_CREAT | O_APPEND, 0600, true) : -1;
+    char *line = mox_alloc(2 * n + 2);
+    int fd = line ? mox_lock_open(path, O_RDWR | O_CREAT | O_APPEND, 0600, true) : -1;
     if (fd >= 0) {
-        const ssize_t written = write(fd, line, write_line(text, n, line));
+        const size_t begin = is_cut_off(fd);
+        line[0] = '\n';
+        const ssize_t written = write(fd, line, begin + write_line(text, n, line + begin));
         (void)written; /* what is lost is an entry */
     }
     mox_lock_release(&fd);
