@@ -704,7 +704,9 @@ class Bench(Case):
         self.says(moxie("bench", "-m", DEMO, "--synthetic", "qwen3-30b-a3b"), 2, "--synthetic")
         self.says(moxie("bench", "--synthetic", "gpt"), 2, "gpt", "deepseek-v3")
         self.says(moxie("bench", "-m", DEMO, "-p", "1,,2"), 2, "-p", "1,,2")
-        self.says(moxie("bench", "-m", DEMO, "-p", "0", "-n", "0"), 2, "nothing to measure")
+        self.says(moxie("bench", "-m", DEMO, "-p", "0", "-n", "0"), 2, "nothing to measure: -p leaves", "and -n 0 ")
+        self.says(moxie("bench", "-m", DEMO, "-q", "-p", "0", "-n", "5000"), 2, "nothing to measure: -p ",
+                  "the tokens of -n fit behind no depth")
         self.says(moxie("bench", "-m", DEMO, "-d", "1000000"), 4, "1000000", "4096")
         self.says(moxie("bench", "-m", DEMO, "-t", "0"), 2, "-t")
         self.says(moxie("bench", "-m", DEMO, "--streams", "257"), 2, "--streams", "257")

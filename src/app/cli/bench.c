@@ -314,7 +314,8 @@ static int choose(bench *b)
     if (code == EXIT_OK) code = fit(b, b->depths, &b->n_depths, b->n_generate, OPT_DEPTHS, "a depth");
     if (code != EXIT_OK) return code;
     if (b->n_prefill + b->n_depths == 0) {
-        mox_cli_say("nothing to measure: -p and -d leave no test");
+        mox_cli_say("nothing to measure: -p leaves no prompt to read, and %s",
+                    b->n_generate > 0 ? "the tokens of -n fit behind no depth of -d" : "-n 0 generates no tokens");
         return EXIT_USAGE;
     }
     for (int i = 0; i < b->n_prefill; i++) b->n_ctx = mox_max_i64(b->n_ctx, b->prefill[i]);
