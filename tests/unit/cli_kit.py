@@ -2,14 +2,17 @@
 
 The first two words of the command line of such a test are the program and the demo model."""
 import atexit
+import fcntl
 import json
 import os
 import pty
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 PROGRAM = os.path.abspath(sys.argv[1])
@@ -44,9 +47,10 @@ def spawn(*args, **kwargs):
     return subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, env=BASE_ENV, **kwargs)
 
 
-def in_terminal(*args, env=None):
+def in_terminal(*args, env=None, columns=80):
     """Runs it with standard output in a terminal; returns its bytes and exit code."""
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL,
                           env={**BASE_ENV, "TERM": "xterm", **(env or {})}) as child:
         os.close(slave)

@@ -676,6 +676,24 @@ class Bench(Case):
             self.says(r, 4, "--ram 20M is too small")
             self.assertEqual(r.stdout, b"")
 
+    def test_narrow_terminals(self):
+        """What can be spared goes first; a pipe, and a terminal with room, get all of it."""
+        args = ["bench", "-m", DEMO, "-q", "-t", "1", "-r", "1", "-p", "8", "-n", "4", "-d", "0", "--color", "off"]
+        for more in ([], ["--expert-slots", "20"]):
+            whole = self.good(moxie(*args, *more)).decode().splitlines()[1].split()
+            for columns in (240, 110, 80, 60, 40):
+                out, code = in_terminal(*args, *more, columns=columns)
+                heading, *rows = out.decode().splitlines()[1:4]
+                self.assertEqual((code, [row.split()[0] for row in rows]), (0, ["pp8", "tg4"]))
+                self.assertEqual({len(row) for row in rows}, {len(heading)})
+                self.assertTrue(len(heading) <= max(columns, 44 if more else 0), heading)
+                self.assertEqual(heading.split() == whole, columns == 240)
+                self.assertEqual(heading.split()[0], "test")
+                self.assertIn("t/s", heading)
+            for columns, kept in ((110, ["MB/tok", "MMAC/tok"]), (80, ["GB/s", "GMAC/s"])) if not more else ():
+                words = in_terminal(*args, columns=columns)[0].decode().splitlines()[1].split()
+                self.assertEqual(words, [w for w in whole if w != "least..most" and (w in kept or "/tok" not in w)])
+
     def test_weights(self):
         size = os.path.getsize(os.path.join(DEMO, "model.safetensors"))
         mapped, copied = (self.bench("-t", "1", "--weights", how)["weights"] for how in ("map", "copy"))

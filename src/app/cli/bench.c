@@ -414,6 +414,7 @@ int mox_cli_bench(const mox_cli_options *o)
 {
     bench b = {.o = o};
     b.setup.format = o->v[OPT_OUTPUT].text;
+    b.setup.columns = mox_cli_stdout_columns();
     b.setup.color = mox_cli_use_color(o->v[OPT_COLOR].text);
     mox_rng_init(&b.rng, (uint64_t)o->v[OPT_SYNTH_SEED].number);
     mox_cli_stop_catch();

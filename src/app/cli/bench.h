@@ -17,6 +17,7 @@ typedef struct bench_setup {
     mox_kernels kernels;        /* the same */
     const char *format; /* "table", "csv" or "json" */
     bool color;
+    int columns; /* of the terminal that gets it; 0: as many as it takes */
 } bench_setup;
 
 typedef struct bench_row {

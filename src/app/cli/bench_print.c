@@ -4,6 +4,9 @@
 #include "app/cli/describe.h"
 #include "app/cli/output.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is(const bench_setup *s, const char *format) { return strcmp(s->format, format) == 0; }
@@ -114,20 +117,101 @@ static void csv_row(const bench_setup *s, const bench_row *r)
     mox_cli_putf("\n");
 }
 
-static void table_row(const bench_row *r)
+/* ---- the table ---- */
+
+enum { N_CELLS = 27 };
+typedef struct cell {
+    const char *heading;
+    int width; /* as printf has it */
+    int spare; /* the higher, the sooner it is left out where a terminal is too narrow; 0: never */
+    char text[64];
+} cell;
+
+typedef struct table_line {
+    cell cells[N_CELLS];
+    int n;
+} table_line;
+
+__attribute__((format(printf, 5, 6))) static void add(table_line *l, const char *heading, int width, int spare,
+                                                      const char *format, ...)
 {
-    mox_cli_putf("%-12s %7d %9.2f %9.2f..%-9.2f %9.1f %7.2f %7.2f %4.0f%% %9.1f %8.1f", r->test, r->threads,
-                 r->rate, r->rate_low, r->rate_high, r->bytes_per_token / 1e6, gbytes(r), r->probe_bytes / 1e9,
-                 bandwidth_percent(r), r->macs_per_token / 1e6, gmacs(r));
-    if (r->probe_macs > 0.0) mox_cli_putf(" %8.1f %4.0f%%", r->probe_macs / 1e9, arithmetic_percent(r));
-    else mox_cli_putf(" %8s %5s", "-", "-"); /* of a device nobody knows */
-    if (r->experts.n_slots > 0)
-        mox_cli_putf(" %4.0f%% %11.1f %6.2f %6.2f %8.1f %8.1f %8.1f %4.0f%% %7lld %9.2f", mox_cli_hit_percent(&r->experts),
-                     disk_bytes(r) / 1e6, disk_rate(r) / 1e9, r->probe_disk / 1e9, read_ms(r), dense_ms(r), wait_ms(r), stream_percent(r),
-                     (long long)(r->experts.n_slots - r->experts.n_slots_away), (double)r->own_bytes / 1e9);
-    if (r->experts.n_device_slots > 0)
-        mox_cli_putf(" %4.0f%% %11.1f %6.2f %8.1f %7lld", mox_cli_device_hit_percent(&r->experts), copied_bytes(r) / 1e6,
-                     copy_rate(r) / 1e9, copy_wait_ms(r), (long long)r->experts.n_device_slots);
+    cell *c = &l->cells[l->n++];
+    *c = (cell){.heading = heading, .width = width, .spare = spare};
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(c->text, sizeof c->text, format, args);
+    va_end(args);
+}
+
+static void table_of(const bench_row *r, table_line *l)
+{
+    l->n = 0;
+    add(l, "test", -12, 0, "%s", r->test);
+    add(l, "threads", 7, 2, "%d", r->threads);
+    add(l, "t/s", 9, 0, "%.2f", r->rate);
+    add(l, "    least..most     ", 20, 20, "%9.2f..%-9.2f", r->rate_low, r->rate_high);
+    add(l, "MB/tok", 9, 18, "%.1f", r->bytes_per_token / 1e6);
+    add(l, "GB/s", 7, 4, "%.2f", gbytes(r));
+    add(l, "probe", 7, 9, "%.2f", r->probe_bytes / 1e9);
+    add(l, "%", 5, 5, "%.0f%%", bandwidth_percent(r));
+    add(l, "MMAC/tok", 9, 19, "%.1f", r->macs_per_token / 1e6);
+    add(l, "GMAC/s", 8, 7, "%.1f", gmacs(r));
+    if (r->probe_macs > 0.0) {
+        add(l, "peak", 8, 10, "%.1f", r->probe_macs / 1e9);
+        add(l, "%", 5, 8, "%.0f%%", arithmetic_percent(r));
+    } else { /* of a device nobody knows */
+        add(l, "peak", 8, 10, "-");
+        add(l, "%", 5, 8, "-");
+    }
+    if (r->experts.n_slots > 0) {
+        add(l, "hit", 5, 0, "%.0f%%", mox_cli_hit_percent(&r->experts));
+        add(l, "disk MB/tok", 11, 1, "%.1f", disk_bytes(r) / 1e6);
+        add(l, "GB/s", 6, 0, "%.2f", disk_rate(r) / 1e9);
+        add(l, "probe", 6, 3, "%.2f", r->probe_disk / 1e9);
+        add(l, "read ms", 8, 14, "%.1f", read_ms(r));
+        add(l, "dense ms", 8, 13, "%.1f", dense_ms(r));
+        add(l, "wait ms", 8, 0, "%.1f", wait_ms(r));
+        add(l, "%", 5, 6, "%.0f%%", stream_percent(r));
+        add(l, "slots", 7, 16, "%lld", (long long)(r->experts.n_slots - r->experts.n_slots_away));
+        add(l, "GB memory", 9, 15, "%.2f", (double)r->own_bytes / 1e9);
+    }
+    if (r->experts.n_device_slots > 0) {
+        add(l, "GPU", 5, 0, "%.0f%%", mox_cli_device_hit_percent(&r->experts));
+        add(l, "copy MB/tok", 11, 11, "%.1f", copied_bytes(r) / 1e6);
+        add(l, "GB/s", 6, 12, "%.2f", copy_rate(r) / 1e9);
+        add(l, "wait ms", 8, 0, "%.1f", copy_wait_ms(r));
+        add(l, "slots", 7, 17, "%lld", (long long)r->experts.n_device_slots);
+    }
+}
+
+/* Leaves cells out until the others have room. */
+static void narrow(table_line *l, int columns)
+{
+    int total = -1;
+    for (int i = 0; i < l->n; i++) total += 1 + abs(l->cells[i].width);
+    while (total > columns) {
+        int first = 0;
+        for (int i = 1; i < l->n; i++)
+            if (l->cells[i].spare > l->cells[first].spare) first = i;
+        if (l->cells[first].spare == 0) return;
+        total -= 1 + abs(l->cells[first].width);
+        l->n--;
+        memmove(&l->cells[first], &l->cells[first + 1], (size_t)(l->n - first) * sizeof l->cells[0]);
+    }
+}
+
+static void put_table(const bench_setup *s, const bench_row *r, bool headings)
+{
+    table_line l;
+    table_of(r, &l);
+    if (s->columns > 0) narrow(&l, s->columns);
+    for (int i = 0; i < l.n; i++)
+        mox_cli_putf("%s%*s", i == 0 ? "" : " ", l.cells[i].width, headings ? l.cells[i].heading : l.cells[i].text);
+}
+
+static void table_row(const bench_setup *s, const bench_row *r)
+{
+    put_table(s, r, false);
     mox_cli_putf("\n");
 }
 
@@ -160,15 +244,9 @@ void bench_print_begin(const bench_setup *s)
         const bool copies = strcmp(s->instruction, "copy") == 0;
         mox_cli_putf(": %s (%s%s)\n", words, copies ? "probe: copies of its own memory" : "peak of ", copies ? "" : s->instruction);
         if (s->color) mox_cli_putf("\x1b[1m");
-        mox_cli_putf("%-12s %7s %9s %9s..%-9s %9s %7s %7s %5s %9s %8s %8s %5s", "test", "threads", "t/s", "least", "most",
-                     "MB/tok", "GB/s", "probe", "%", "MMAC/tok", "GMAC/s", "peak", "%");
-        mox_expert_stats experts;
-        mox_context_get_expert_stats(s->context, &experts);
-        if (experts.n_slots > 0)
-            mox_cli_putf(" %5s %11s %6s %6s %8s %8s %8s %5s %7s %9s", "hit", "disk MB/tok", "GB/s", "probe", "read ms", "dense ms",
-                         "wait ms", "%", "slots", "GB memory");
-        if (experts.n_device_slots > 0)
-            mox_cli_putf(" %5s %11s %6s %8s %7s", "GPU", "copy MB/tok", "GB/s", "wait ms", "slots");
+        bench_row none = {0};
+        mox_context_get_expert_stats(s->context, &none.experts);
+        put_table(s, &none, true);
         mox_cli_putf(s->color ? "\x1b[0m\n" : "\n");
     }
     mox_cli_put_flush();
@@ -178,7 +256,7 @@ void bench_print_row(const bench_setup *s, const bench_row *r, bool first)
 {
     if (is(s, "json")) json_row(s, r, first);
     else if (is(s, "csv")) csv_row(s, r);
-    else table_row(r);
+    else table_row(s, r);
     mox_cli_put_flush();
 }
 

@@ -102,7 +102,9 @@ const mox_cli_command mox_cli_commands[] = {
              "of those are computed by the processor, and the others are copied.\n"
              "The % columns are GB/s and GMAC/s in percent of the probes: generation is limited by the first, long "
              "prompts by the second.  Behind wait it is read and dense together in percent of the time taken.  With --experts "
-             "stream memory and arithmetic are probed once, at the beginning."},
+             "stream memory and arithmetic are probed once, at the beginning.\n"
+             "A terminal that is too narrow for the table gets it without some columns, first those of least and most, "
+             "MMAC/tok and MB/tok."},
     {"plan", "what would go where in memory, whether it fits, and how fast that could be",
      "moxie plan [-m MODEL | --synthetic NAME[:layers=N]] [--ram SIZE] [-c N] [options]", mox_cli_plan, .bit = PLAN,
      .more = "Nothing is loaded: a synthetic model is planned for by its shape alone.  When it does not fit, the exit status is "
