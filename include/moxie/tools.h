@@ -15,7 +15,7 @@ enum { MOX_INSPECT_TYPES = 24 };
 typedef struct mox_inspection {
     char family[64];
     char layout[32];           /* "Hugging Face" or "MLX" */
-    int64_t n_files, n_tensors, n_tensors_skipped; /* skipped: vision, MTP */
+    int64_t n_files, n_tensors, n_tensors_skipped; /* skipped: vision, MTP, and what was warned of */
     int64_t n_layers, n_vocab, d_model, n_ctx_max;
     bool tied_embeddings;
     /* layers by kind */

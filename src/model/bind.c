@@ -397,7 +397,7 @@ mox_status mox_binder_finish(mox_binder *b, int64_t n_layers, mox_warn_fn *warn,
             return mox_fail(err, MOX_E_UNSUPPORTED, "%s: the checkpoint has a bias that this family does not: %s",
                             b->config->path, name);
         const bool skipped = is_skipped(b, name, n_layers);
-        b->report->n_tensors_skipped += skipped;
+        b->report->n_tensors_skipped++;
         if (skipped && mox_bind_layer_of(b->prefix, name) < n_layers + n_predicting) continue;
         if (n_extra++ < 3) {
             const size_t n = strlen(names);

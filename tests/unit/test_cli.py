@@ -263,6 +263,14 @@ class Models(Case):
                 folder = self.checkpoint(name, config, {prefix + n: shape for n, shape in (common | shapes).items()})
                 r = moxie("inspect", "-m", folder, "--json")
                 self.assertEqual((json.loads(self.good(r))["layout"], r.stderr), (layout, b""))
+        self.assertIn(b"tensors, all used\n", self.good(moxie("inspect", "-m", folder)))
+        more = {"layers.0.strange.weight": row, "strange.weight": row}
+        shapes = {"model." + n: shape for n, shape in (common | attention | dense | more).items()}
+        r = moxie("inspect", "-m", self.checkpoint("strange", plain, shapes))
+        page = self.good(r).decode()
+        self.assertRegex(page, r"with 15 tensors\n +2 of them not used")
+        self.assertIn(" 1 head and 1 key-value head of 4\n", page)
+        self.assertIn(b"not used (", r.stderr)
 
     def test_inspect_without_a_tokenizer(self):
         for name in os.listdir(DEMO):

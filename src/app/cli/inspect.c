@@ -77,7 +77,7 @@ static void page_model(const facts *f)
     line("files", "%lld with %lld tensor%s%s", (long long)m->n_files, (long long)m->n_tensors, mox_cli_s(m->n_tensors),
          m->n_tensors_skipped ? "" : ", all used");
     if (m->n_tensors_skipped)
-        line("", "%lld of them of parts that moxie does not run", (long long)m->n_tensors_skipped);
+        line("", "%lld of them not used: of parts that moxie does not run or know", (long long)m->n_tensors_skipped);
 }
 
 static void page_layers(const facts *f)
