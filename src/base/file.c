@@ -359,11 +359,39 @@ static int open_alone(const char *path, bool own)
     return -failure;
 }
 
-/* Devices and pipes are, as a file would take their place; a folder is, too, which the system refuses at once. */
+/* Which of the program's own outputs goes to the file of that name (/dev/stdout is one); -1: none. */
+static int output_to(const struct stat *file)
+{
+    struct stat st;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino) return fd;
+    return -1;
+}
+
+/* Devices and pipes are, as a file would take their place, and so is what we write to anyway; a folder is, too, which the
+ * system refuses at once. */
 static bool is_written_in_place(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    return stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || output_to(&st) >= 0);
+}
+
+/* A negative errno: it cannot be, ENXIO: nobody reads the pipe, which must not be waited for. */
+static int open_in_place(const char *path)
+{
+    struct stat st;
+    const int ours = stat(path, &st) == 0 ? output_to(&st) : -1;
+    if (ours >= 0) { /* behind what was written there */
+        const int copy = fcntl(ours, F_DUPFD_CLOEXEC, 0);
+        return copy >= 0 ? copy : -errno;
+    }
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return -errno;
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0) return fd;
+    const int failure = errno;
+    close(fd);
+    return -failure;
 }
 
 /* The file itself, which may not be there yet, where path is a link to it: renaming would replace the link.  NULL when
@@ -403,11 +431,8 @@ static mox_status open_out(mox_out *o, const char *name, bool durable, mox_err *
         return mox_fail_memory(err, room, "a file name");
     }
     (void)snprintf(o->temporary, room, "%s.part", o->path);
-    if (in_place) {
-        o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
-        if (o->fd < 0) failure = errno;
-    } else if (!failure) {
-        const int fd = open_alone(o->temporary, durable);
+    if (!failure) {
+        const int fd = in_place ? open_in_place(o->path) : open_alone(o->temporary, durable);
         if (fd >= 0) o->fd = fd;
         else failure = -fd;
     }
@@ -415,10 +440,11 @@ static mox_status open_out(mox_out *o, const char *name, bool durable, mox_err *
     mox_free(o->temporary); /* there is none, or it is not ours to remove */
     o->temporary = NULL;
     if (!failure) return MOX_OK;
-    if (in_place || (failure != EWOULDBLOCK && failure != ENXIO)) return fail_write(o, failure, err);
+    if (failure != ENXIO && (in_place || failure != EWOULDBLOCK)) return fail_write(o, failure, err);
     const mox_status status =
-        failure == ENXIO ? mox_fail(err, MOX_E_IO, "%s.part: not a regular file, or another user's; remove it", o->path)
-                         : mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", name);
+        failure != ENXIO ? mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", name)
+        : in_place       ? mox_fail(err, MOX_E_IO, "%s: nobody reads it; start its reader first", name)
+                         : mox_fail(err, MOX_E_IO, "%s.part: not a regular file, or another user's; remove it", o->path);
     mox_out_discard(o);
     return status;
 }

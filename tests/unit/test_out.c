@@ -143,6 +143,45 @@ static void a_pipe_stays_a_pipe(void **state)
     assert_int_not_equal(access(temporary, F_OK), 0);
 }
 
+/* alarm ends a test that waits for a reader. */
+static void a_pipe_without_a_reader_is_refused(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    (void)unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    (void)alarm(20);
+    assert_int_equal(mox_out_open(&o, path, &err), MOX_E_IO);
+    (void)alarm(0);
+    assert_non_null(strstr(err.msg, "nobody reads it"));
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Standard output that goes to a file, which is written by its name, too. */
+static void our_own_output_stays_where_it_is(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    char bytes[32];
+    (void)unlink(path);
+    const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), before = dup(STDOUT_FILENO);
+    assert_true(file >= 0 && before >= 0 && fflush(stdout) == 0 && dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
+    ssize_t n = write(STDOUT_FILENO, "one ", 4);
+    mox_status status = mox_out_open(&o, "/proc/self/fd/1", &err);
+    if (status == MOX_OK) status = mox_out_write(&o, "two ", 4, &err);
+    if (status == MOX_OK) status = mox_out_commit(&o, &err);
+    n += write(STDOUT_FILENO, "three", 5);
+    assert_int_equal(dup2(before, STDOUT_FILENO), STDOUT_FILENO); /* what fails from here on is to be seen */
+    close(before);
+    close(file);
+    assert_int_equal(status, MOX_OK);
+    assert_int_equal(n, 9);
+    assert_int_equal(read_whole(bytes, sizeof bytes), 13);
+    assert_memory_equal(bytes, "one two three", 13);
+}
+
 /* Links one behind another, relative ones too, to a file that is there and to one that is not. */
 static void a_link_stays_a_link(void **state)
 {
@@ -258,6 +297,8 @@ int main(void)
                                        cmocka_unit_test(what_others_put_there_is_not_written_to),
                                        cmocka_unit_test(what_a_killed_program_left_is_replaced),
                                        cmocka_unit_test(a_pipe_stays_a_pipe),
+                                       cmocka_unit_test(a_pipe_without_a_reader_is_refused),
+                                       cmocka_unit_test(our_own_output_stays_where_it_is),
                                        cmocka_unit_test(a_link_stays_a_link),
                                        cmocka_unit_test(a_folder_is_refused_at_once),
                                        cmocka_unit_test(no_reader_sees_a_mixture)};
