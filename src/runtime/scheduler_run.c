@@ -111,6 +111,16 @@ static void note_cancelled(mox_scheduler *s)
         if (s->slots[i].request) s->slots[i].request->over = s->slots[i].request->cancelled;
 }
 
+/* Under the lock. */
+static void count_prefixes(mox_scheduler *s)
+{
+    mox_prefix_stats kept;
+    mox_prefix_get_stats(s->prefix, &kept);
+    s->stats.prefix_bytes = kept.bytes;
+    s->stats.prefix_bytes_max = kept.bytes_max;
+    s->stats.n_prefixes = kept.n_prefixes;
+}
+
 static bool is_idle(const mox_scheduler *s)
 {
     return !s->stopping && s->waiting.n == 0 && s->dropped.n == 0 && s->n_busy == 0;
@@ -128,6 +138,7 @@ static void sleep_while_idle(mox_scheduler *s)
             pthread_mutex_unlock(&s->lock);
             more = mox_prefix_tend(s->prefix);
             pthread_mutex_lock(&s->lock);
+            count_prefixes(s);
         }
     }
 }
@@ -219,15 +230,6 @@ static void announce_step(mox_scheduler *s, int32_t n)
     }
     if (s->n_wanted == 0) mox_cancel_raise(&s->cancel);
     pthread_mutex_unlock(&s->lock);
-}
-
-static void count_prefixes(mox_scheduler *s)
-{
-    mox_prefix_stats kept;
-    mox_prefix_get_stats(s->prefix, &kept);
-    s->stats.prefix_bytes = kept.bytes;
-    s->stats.prefix_bytes_max = kept.bytes_max;
-    s->stats.n_prefixes = kept.n_prefixes;
 }
 
 static void count_step(mox_scheduler *s, int32_t n, double seconds)
