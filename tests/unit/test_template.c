@@ -281,8 +281,8 @@ static void test_steps_of_long_values(void **state)
 {
     (void)state;
     static const char *const cases[] = {
-        "{% set d = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9} %}{% set t = (s,) %}"
-        "{% for i in r %}{% set x = d[t] %}{% endfor %}",
+        ("{% set d = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9} %}{% set t = (s,) %}"
+         "{% for i in r %}{% set x = d[t] %}{% endfor %}"),
         "{% set t = (1, 2) * 99999 %}{% set d = {1: 1} %}{% for i in r %}{% set x = d[t] %}{% endfor %}",
         "{% set a = s ~ 'b' %}{% set b = s ~ 'c' %}{% for i in r %}{% set x = a == b %}{% endfor %}",
         "{% for i in r %}{% set x = s | int %}{% endfor %}",
