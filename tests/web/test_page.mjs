@@ -15,6 +15,29 @@ const fake = (name, run, more) => real || both(name, run, more);
 
 const answers = (page) => page.locator('.message.assistant .prose:not(.thoughts)').allInnerTexts();
 const log = async (page) => (await page.request.get('/log')).json();
+/* Lets a page do nothing, though it hears, until the function that comes back is called.  By its clock it is
+ * then long ago that anything was stored. */
+const blocked = async (page) => {
+    const held = {};
+    const until = new Promise((resolve) => (held.release = resolve));
+    const asked = new Promise((resolve) => (held.asked = resolve));
+    await page.route('**/held', async (route) => {
+        held.asked();
+        await until;
+        await route.fulfill({ body: '' });
+    });
+    await page.evaluate(() =>
+        setTimeout(() => {
+            const { now } = Date;
+            Date.now = () => now() + 60000;
+            const request = new XMLHttpRequest();
+            request.open('GET', '/held', false);
+            request.send();
+        }),
+    );
+    await asked;
+    return held.release;
+};
 const QUESTION = 'What is the capital of France?';
 
 /* ---- talking ---- */
@@ -379,6 +402,25 @@ fake('what another tab deletes is gone here, too', async (page) => {
     await shows(() => page.locator('.message').count(), 0);
     await page.reload();
     await page.waitForSelector('text=Conversations stay in this browser.');
+});
+
+fake('what another tab deletes is gone, though this one hears of it late', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 5);
+    const other = await page.context().newPage();
+    await other.goto('/');
+    await other.hover('#conversations li');
+    const release = await blocked(page);
+    await other.click('[aria-label="Delete slow"]');
+    await other.waitForSelector('.toast');
+    release();
+    await waitFor(async () => (await log(other)).ended_early === 1);
+    await shows(() => page.locator('.message').count(), 0);
+    await page.reload();
+    await page.waitForSelector('text=Conversations stay in this browser.');
+    await other.click('.toast button');
+    await page.click('#conversations .open >> text=slow');
+    await page.waitForSelector('.said');
 });
 
 fake('an answer is kept as far as it was when its page closed', async (page) => {

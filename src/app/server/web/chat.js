@@ -196,7 +196,7 @@ class Chat {
 
     async save(conversation) {
         try {
-            await this.store.put(conversation);
+            if (!(await this.store.put(conversation))) this.forget(conversation.id);
         } catch (error) {
             const why = error.name === 'QuotaExceededError' ? 'The browser has no room for it.' : error.message;
             this.toast(`This conversation could not be stored: ${why}`);

@@ -101,7 +101,7 @@ export class Sidebar {
         await this.actions.removed(id);
         await this.refresh();
         this.actions.toast('Conversation deleted', 'Undo', async () => {
-            await this.store.put(kept);
+            await this.store.put(kept, true);
             await this.refresh();
             this.actions.open(id);
         });
@@ -159,7 +159,7 @@ export class Sidebar {
         for (const conversation of conversations) {
             const own = await this.store.get(conversation.id);
             if (own && own.updated >= conversation.updated) continue;
-            await this.store.put(conversation);
+            await this.store.put(conversation, true);
             n++;
         }
         await this.store.trim();

@@ -4,7 +4,7 @@
  * so that opening the page reads little.  At most KEPT_MAX conversations stay; the oldest go.
  * Where a browser refuses storage everything still works until the tab closes, and `lasting`
  * is false.  Other tabs are told of changes by a BroadcastChannel; what one of them added to a
- * conversation stays in it whoever stores it next.
+ * conversation stays in it whoever stores it next, and what one of them deleted stays deleted.
  */
 import { join } from './tree.js';
 
@@ -18,6 +18,7 @@ const wait = (request) =>
 
 export class Store {
     lasting = true;
+    known = new Set(); /* ids of what this tab has seen stored: what is stored no more was deleted */
 
     static async open() {
         const store = new Store();
@@ -50,22 +51,32 @@ export class Store {
     }
 
     async get(id) {
-        if (!this.lasting) return this.memory.get(id);
-        return wait(this.transaction('readonly')[1].get(id));
+        const stored = this.lasting
+            ? await wait(this.transaction('readonly')[1].get(id))
+            : this.memory.get(id);
+        if (stored) this.known.add(id);
+        return stored;
     }
 
-    async put(conversation) {
+    /* False, and nothing is written, when it was deleted meanwhile; `anew` stores it all the same. */
+    async put(conversation, anew) {
+        const { id } = conversation;
+        const isGone = (stored) => !stored && !anew && this.known.has(id);
         if (!this.lasting) {
-            this.memory.set(conversation.id, structuredClone(conversation));
-            return;
+            if (isGone(this.memory.has(id))) return false;
+            this.memory.set(id, structuredClone(conversation));
+        } else {
+            const [heads, bodies, change] = this.transaction('readwrite');
+            const stored = await wait(bodies.get(id));
+            if (isGone(stored)) return false;
+            if (stored) join(conversation, stored);
+            heads.put(headOf(conversation));
+            bodies.put(conversation);
+            await committed(change);
+            this.others.postMessage(id);
         }
-        const [heads, bodies, change] = this.transaction('readwrite');
-        const stored = await wait(bodies.get(conversation.id));
-        if (stored) join(conversation, stored);
-        heads.put(headOf(conversation));
-        bodies.put(conversation);
-        await committed(change);
-        this.others.postMessage(conversation.id);
+        this.known.add(id);
+        return true;
     }
 
     /* All that a page can still do while it closes: nothing that has to be waited for. */
