@@ -433,6 +433,58 @@ fake('an answer is kept as far as it was when its page closed', async (page) => 
     ok(kept.startsWith(said), `${kept.length} signs of ${said.length}`);
 });
 
+fake('a page that closes takes nothing from what another tab added', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 20);
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.waitForSelector('.said');
+    await other.hover('.message.user');
+    const release = await blocked(page);
+    const going = page.reload({ waitUntil: 'commit' });
+    await other.locator('.message.user [aria-label="Edit"]').first().click();
+    await other.fill('[aria-label="Edit the message"]', 'Apart');
+    await other.keyboard.press('Enter');
+    await settled(other);
+    await shows(() => answers(other), ['You said: Apart']);
+    await other.close();
+    release();
+    await going;
+    await shows(() => page.innerText('.branch-count'), /\/2$/);
+    const version = await page.innerText('.said'); /* the one shown is that of the tab which stored it last */
+    await page.click('.branches button:enabled');
+    await shows(async () => [version, await page.innerText('.said')].sort(), ['Apart', 'slow']);
+});
+
+fake('a page that closes does not bring back what another tab deleted', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 20);
+    const other = await page.context().newPage();
+    await other.goto('/');
+    await other.hover('#conversations li');
+    const release = await blocked(page);
+    const going = page.reload();
+    await other.click('[aria-label="Delete slow"]');
+    await other.waitForSelector('.toast');
+    release();
+    await going;
+    await page.waitForSelector('text=Conversations stay in this browser.');
+    same(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes('last'))), []);
+});
+
+fake('what a closing page had heard last is seen in another tab', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 20);
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.waitForSelector('.said');
+    await waitFor(async () => ((await answers(page))[0] || '').length > 160);
+    const [said] = await answers(page);
+    await page.close();
+    await waitFor(async () => ((await answers(other))[0] || '').startsWith(said));
+    await shows(() => other.innerText('.trouble'), 'Stopped');
+});
+
 fake('a conversation gets its name while its answer comes, out of sight', async (page) => {
     await say(page, 'slow', false);
     await page.click('#new-chat');

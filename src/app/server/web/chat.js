@@ -517,8 +517,11 @@ class Chat {
         byId('show-keys').addEventListener('click', () => byId('keys').showModal());
         document.addEventListener('keydown', (event) => this.key(event));
         window.addEventListener('hashchange', () => this.open(location.hash.slice(1)));
-        window.addEventListener('pagehide', () => {
-            for (const { conversation } of this.running.values()) this.store.putLast(conversation);
+        window.addEventListener('pagehide', ({ persisted }) => {
+            for (const { conversation, node } of this.running.values()) {
+                /* Only what the browser may bring back goes on. */
+                this.store.keepLast(conversation.id, persisted ? node : { ...node, state: 'stopped' });
+            }
         });
         this.listenDialogs();
         this.listenTheme();

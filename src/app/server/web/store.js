@@ -9,6 +9,7 @@
 import { join } from './tree.js';
 
 const KEPT_MAX = 1000;
+const LAST = 'moxie-last-'; /* and a conversation: in localStorage, its answer that a closing page left */
 
 const wait = (request) =>
     new Promise((resolve, reject) => {
@@ -34,6 +35,7 @@ export class Store {
             store.lasting = false;
             store.memory = new Map();
         }
+        for (const id of idsOfLast()) await store.get(id);
         return store;
     }
 
@@ -55,6 +57,7 @@ export class Store {
             ? await wait(this.transaction('readonly')[1].get(id))
             : this.memory.get(id);
         if (stored) this.known.add(id);
+        await this.takeLast(id, stored);
         return stored;
     }
 
@@ -79,14 +82,31 @@ export class Store {
         return true;
     }
 
-    /* All that a page can still do while it closes: nothing that has to be waited for. */
-    putLast(conversation) {
+    /* While a page closes nothing can be waited for, so what other tabs stored cannot be read: only the
+     * answer that grew is kept, apart, until somebody opens its conversation. */
+    keepLast(id, node) {
         if (!this.lasting) return;
-        const [heads, bodies, change] = this.transaction('readwrite');
-        heads.put(headOf(conversation));
-        bodies.put(conversation);
-        change.commit();
-        this.others.postMessage(conversation.id);
+        try {
+            localStorage.setItem(LAST + id, JSON.stringify({ ...node, children: [], chosen: null }));
+            this.others.postMessage(id);
+        } catch {
+            /* no room: what was stored before has to do */
+        }
+    }
+
+    /* Brings what a closing page kept into its conversation, unless that was deleted. */
+    async takeLast(id, stored) {
+        try {
+            const last = JSON.parse(localStorage.getItem(LAST + id));
+            if (!last) return;
+            if (stored && stored.nodes[last.id]) {
+                join(stored, { nodes: { [last.id]: last } });
+                await this.put(stored);
+            }
+            localStorage.removeItem(LAST + id);
+        } catch {
+            /* no room: it stays for the next time */
+        }
     }
 
     async remove(id) {
@@ -140,6 +160,16 @@ export class Store {
 
     onChange(listener) {
         if (this.lasting) this.others.onmessage = (event) => listener(event.data);
+    }
+}
+
+function idsOfLast() {
+    try {
+        return Object.keys(localStorage)
+            .filter((key) => key.startsWith(LAST))
+            .map((key) => key.slice(LAST.length));
+    } catch {
+        return []; /* a browser that keeps nothing */
     }
 }
 
