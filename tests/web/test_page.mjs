@@ -423,6 +423,33 @@ fake('what another tab deletes is gone, though this one hears of it late', async
     await page.waitForSelector('.said');
 });
 
+fake('a name and a system prompt from another tab stay, though this one hears of them late', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 5);
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.waitForSelector('.said');
+    const release = await blocked(page);
+    await other.click('#show-settings');
+    await other.fill('#settings [name=system]', 'Be brief.');
+    await other.click('#settings [type=submit]');
+    await other.hover('#conversations li');
+    await other.click('[aria-label="Rename slow"]');
+    await other.fill('[name=title]', 'A river');
+    await other.keyboard.press('Enter');
+    await other.waitForSelector('#conversations .open >> text=A river');
+    const [early] = await answers(other);
+    release();
+    await waitFor(async () => (await answers(other))[0].length > early.length);
+    await page.keyboard.press('Escape');
+    await settled(page);
+    await shows(() => page.innerText('#title'), 'A river');
+    await other.click('#new-chat');
+    await other.click('#conversations .open >> text=A river');
+    await other.click('#show-settings');
+    await shows(() => other.inputValue('#settings [name=system]'), 'Be brief.');
+});
+
 fake('an answer is kept as far as it was when its page closed', async (page) => {
     await say(page, 'slow', false);
     await waitFor(async () => ((await answers(page))[0] || '').length > 120);

@@ -386,6 +386,20 @@ test('two copies of a conversation become one', () => {
     same(Object.keys(other.nodes).length, Object.keys(one.nodes).length);
 });
 
+test('of two titles and system prompts the later stays', () => {
+    const one = { ...newConversation('Be brief.'), title: 'First' };
+    const other = { ...checkedConversation(one), title: 'Renamed', titleAt: 5, system: 'Rhyme.', systemAt: 6 };
+    join(other, one);
+    same([other.title, other.system], ['Renamed', 'Rhyme.']);
+    join(one, checkedConversation(other));
+    same([one.title, one.titleAt, one.system, one.systemAt], ['Renamed', 5, 'Rhyme.', 6]);
+    const old = { ...newConversation(''), title: 'Old' };
+    delete old.titleAt;
+    delete old.systemAt;
+    join(old, other);
+    same([old.title, old.system], ['Renamed', 'Rhyme.']);
+});
+
 test('titles', () => {
     same(titleFrom('**Hello**\n  there'), 'Hello there');
     ok(titleFrom('word '.repeat(50)).length <= 60);

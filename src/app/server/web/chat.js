@@ -183,14 +183,15 @@ class Chat {
     async rename(id, title) {
         const conversation = this.atHand(id) || (await this.store.get(id));
         if (!conversation) return; /* another tab removed it */
-        conversation.title = title;
+        Object.assign(conversation, { title, titleAt: Date.now() });
         await this.save(conversation);
         this.draw();
         this.sidebar.refresh();
     }
 
     setSystem(system) {
-        this.conversation.system = system;
+        if (system === this.conversation.system) return;
+        Object.assign(this.conversation, { system, systemAt: Date.now() });
         if (pathOf(this.conversation).length) this.save(this.conversation);
     }
 
@@ -216,8 +217,6 @@ class Chat {
         }
         const editing = [...this.views.values()].some((view) => view.editing);
         join(conversation, fresh, !editing && !this.running.has(id));
-        conversation.title = fresh.title;
-        conversation.system = fresh.system;
         this.draw();
     }
 

@@ -2,11 +2,12 @@
  *
  * Editing or asking again adds a sibling; nothing that was said is overwritten.  Plain objects
  * only, as they are stored and exported:
- *   conversation { id, title, created, updated, system, nodes: { id: node } }
+ *   conversation { id, title, titleAt, created, updated, system, systemAt, nodes: { id: node } }
  *   node { id, parent, children: [id], chosen: id, role: root|user|assistant|tool, content, ... }
  * An assistant's node may have reasoning, calls [{ id, name, arguments }], state
  * (running|done|stopped|failed), error and stats; a tool's has callId and name.  What is running with
- * nobody who runs it was stopped by the end of a page, or runs in another tab.
+ * nobody who runs it was stopped by the end of a page, or runs in another tab.  titleAt and systemAt
+ * are when the reader set title and system, or 0.
  *
  * Invariants: the root is nodes.root; chosen is one of children or null; there is no cycle.
  */
@@ -24,7 +25,7 @@ export function newId() {
 export function newConversation(system) {
     const now = Date.now();
     const root = { id: 'root', parent: null, children: [], chosen: null, role: 'root', content: '' };
-    return { id: newId(), title: '', created: now, updated: now, system, nodes: { root } };
+    return { id: newId(), title: '', titleAt: 0, created: now, updated: now, system, systemAt: 0, nodes: { root } };
 }
 
 export function addNode(conversation, parent, fields) {
@@ -122,9 +123,12 @@ const sizeOf = (node) => JSON.stringify([node.content, node.reasoning, node.call
 /* An answer grows in one place only, and what has ended grows no more. */
 const isAhead = (one, other) => (ended(one) === ended(other) ? sizeOf(one) > sizeOf(other) : ended(one));
 
-/* Takes from `other`, a copy of the same conversation, what this one lacks; which versions are shown
- * stays, unless `follow`. */
+/* Takes from `other`, a copy of the same conversation, what this one lacks and a title or system prompt
+ * that was set later; which versions are shown stays, unless `follow`. */
 export function join(conversation, other, follow) {
+    const newer = (at) => other[at] > (conversation[at] || 0); /* what was stored long ago has no times */
+    if (newer('titleAt')) Object.assign(conversation, { title: other.title, titleAt: other.titleAt });
+    if (newer('systemAt')) Object.assign(conversation, { system: other.system, systemAt: other.systemAt });
     for (const theirs of Object.values(other.nodes)) {
         const own = conversation.nodes[theirs.id];
         if (!own) {
@@ -209,9 +213,11 @@ export function checkedConversation(raw) {
     return {
         id: /^\w{6,40}$/.test(text(raw.id)) ? raw.id : newId(),
         title: title.slice(0, 200),
+        titleAt: number(raw.titleAt),
         created: number(raw.created),
         updated: number(raw.updated),
         system: text(raw.system),
+        systemAt: number(raw.systemAt),
         nodes,
     };
 }
