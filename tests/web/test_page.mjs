@@ -338,6 +338,47 @@ fake('a conversation that is deleted while it runs stays deleted', async (page) 
     await page.waitForSelector('text=Conversations stay in this browser.');
 });
 
+fake(
+    'an answer whose server is gone is stored before that is looked for, and deleted for good',
+    async (page, server) => {
+        await say(page, 'slow', false);
+        await waitFor(async () => ((await answers(page))[0] || '').length > 5);
+        const held = {};
+        const until = new Promise((resolve) => (held.release = resolve));
+        const asked = new Promise((resolve) => (held.asked = resolve));
+        await page.route('**/health', async (route) => {
+            held.asked();
+            await until;
+            await route.abort();
+        });
+        const other = await page.context().newPage();
+        await other.goto(page.url());
+        await other.waitForSelector('.said');
+        await page.evaluate(() => {
+            const now = Date.now();
+            Date.now = () => now; /* so that nothing is stored because it grew */
+            AbortSignal.timeout = () => new AbortController().signal;
+        });
+        await server.stop();
+        await asked;
+        try {
+            await shows(() => other.innerText('.trouble'), /before the answer was complete/);
+            await page.hover('#conversations li');
+            await page.click('[aria-label="Delete slow"]');
+            await page.waitForSelector('text=Conversations stay in this browser.');
+        } finally {
+            held.release();
+        }
+        await page.locator('#banner', { hasText: 'does not answer' }).waitFor();
+        await page.unroute('**/health');
+        await server.start();
+        await page.locator('#banner').waitFor({ state: 'hidden' });
+        await page.reload();
+        await page.waitForSelector('text=Conversations stay in this browser.');
+    },
+    { expected: /ERR_/ },
+);
+
 fake('two tabs see each other', async (page) => {
     const other = await page.context().newPage();
     await other.goto('/');

@@ -273,12 +273,12 @@ class Chat {
             this.draw();
             this.announce(node);
         }
+        this.status.poll();
+        await this.save(conversation); /* at once: later it may have been deleted */
+        this.sidebar.refresh();
         const { error } = node;
         if (error && error.kind === 'key') this.askKey(() => this.again(node, conversation));
         else if (error && error.kind === 'gone' && !(await isAlive())) this.serverGone(error);
-        this.status.poll();
-        await this.save(conversation);
-        this.sidebar.refresh();
     }
 
     /* Screen readers hear a whole answer once, not its tokens. */
