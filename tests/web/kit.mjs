@@ -46,6 +46,7 @@ class FakeServer {
 
     stop() {
         return new Promise((resolve) => {
+            if (this.process.exitCode !== null || this.process.signalCode !== null) return resolve(); /* it was stopped */
             this.process.once('exit', resolve);
             this.process.kill('SIGKILL');
         });

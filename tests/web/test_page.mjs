@@ -368,10 +368,10 @@ fake(
             await page.waitForSelector('text=Conversations stay in this browser.');
         } finally {
             held.release();
+            await server.start(); /* whoever ends this test waits for its end */
         }
         await page.locator('#banner', { hasText: 'does not answer' }).waitFor();
         await page.unroute('**/health');
-        await server.start();
         await page.locator('#banner').waitFor({ state: 'hidden' });
         await page.reload();
         await page.waitForSelector('text=Conversations stay in this browser.');

@@ -404,6 +404,7 @@ test('titles', () => {
     same(titleFrom('**Hello**\n  there'), 'Hello there');
     ok(titleFrom('word '.repeat(50)).length <= 60);
     ok(titleFrom('x' + '😀'.repeat(70)).isWellFormed(), 'no half of an emoji');
+    same(titleFrom('😀'.repeat(35)), '😀'.repeat(35));
 });
 
 /* ---- the wire ---- */

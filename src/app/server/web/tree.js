@@ -73,8 +73,8 @@ const FENCES = /[`*_#>[\]]/g;
 
 export function titleFrom(text) {
     const words = text.replace(FENCES, '').replace(/\s+/g, ' ').trim();
-    /* By code points: half an emoji is none. */
-    return words.length > 60 ? [...words].slice(0, 58).join('').replace(/\s+\S*$/, '') + '…' : words;
+    const signs = [...words]; /* half an emoji is none */
+    return signs.length > 60 ? signs.slice(0, 58).join('').replace(/\s+\S*$/, '') + '…' : words;
 }
 
 /* What the server gets for the path down to `leaf`, itself included. */
