@@ -501,6 +501,31 @@ fake('an answer is kept as far as it was when its page closed', async (page) => 
     ok(kept.startsWith(said), `${kept.length} signs of ${said.length}`);
 });
 
+fake('an answer that another tab writes is not said to be stopped', async (page) => {
+    await say(page, 'slow', false);
+    await waitFor(async () => ((await answers(page))[0] || '').length > 20);
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await shows(() => other.innerText('.trouble'), 'Not finished, or still being written in another tab');
+    await page.click('#send');
+    await shows(() => other.innerText('.trouble'), 'Stopped');
+});
+
+fake('a result that is being written stays when another tab goes another way', async (page) => {
+    await say(page, 'use two tools');
+    await page.fill('[aria-label="Result of get_time"]', 'noon');
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.waitForSelector('.said');
+    await other.hover('.message.user');
+    await other.locator('.message.user [aria-label="Edit"]').first().click();
+    await other.fill('[aria-label="Edit the message"]', 'Apart');
+    await other.keyboard.press('Enter');
+    await settled(other);
+    await shows(() => page.innerText('.branch-count'), /\/2$/);
+    same(await page.inputValue('[aria-label="Result of get_time"]'), 'noon');
+});
+
 fake('a page that closes takes nothing from what another tab added', async (page) => {
     await say(page, 'slow', false);
     await waitFor(async () => ((await answers(page))[0] || '').length > 20);

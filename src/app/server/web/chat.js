@@ -215,8 +215,9 @@ class Chat {
             this.forget(id);
             return;
         }
-        const editing = [...this.views.values()].some((view) => view.editing);
-        join(conversation, fresh, !editing && !this.running.has(id));
+        const writing = [...this.asks.values()].some((form) => form.querySelector('textarea').value.trim());
+        const busy = writing || this.running.has(id) || [...this.views.values()].some((view) => view.editing);
+        join(conversation, fresh, !busy);
         this.draw();
     }
 

@@ -303,7 +303,8 @@ function noticeOf(node) {
             text: `This conversation is too long. ${counts}Edit an earlier message or start a new chat.`,
         };
     }
-    if (['stopped', 'running'].includes(node.state)) return { text: 'Stopped' };
+    if (node.state === 'stopped') return { text: 'Stopped' };
+    if (node.state === 'running') return { text: 'Not finished, or still being written in another tab' };
     if (node.state === 'done' && node.stats && node.stats.finish === 'length')
         return { text: 'Stopped at the limit of tokens' };
     return null;
