@@ -11,4 +11,11 @@ static inline double mox_clock_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* A time of that clock as those functions have it that wait until then. */
+static inline struct timespec mox_clock_at(double time)
+{
+    const time_t whole = (time_t)time;
+    return (struct timespec){.tv_sec = whole, .tv_nsec = (long)((time - (double)whole) * 1e9)};
+}
+
 #endif

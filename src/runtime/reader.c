@@ -263,8 +263,7 @@ bool mox_reader_withdraw(mox_reader *r, mox_read_job *job)
 
 mox_read_job *mox_reader_wait(mox_reader *r, double timeout_s)
 {
-    const double until = mox_clock_now() + fmin(fmax(timeout_s, 0.0), 1e8);
-    const struct timespec deadline = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - floor(until)) * 1e9)};
+    const struct timespec deadline = mox_clock_at(mox_clock_now() + fmin(fmax(timeout_s, 0.0), 1e8));
     pthread_mutex_lock(&r->lock);
     int failure = timeout_s > 0.0 ? 0 : ETIMEDOUT;
     while (!r->done.head && r->n_outstanding > 0 && failure != ETIMEDOUT)

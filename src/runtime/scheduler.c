@@ -175,8 +175,7 @@ void mox_scheduler_destroy(mox_scheduler **scheduler)
 
 bool mox_scheduler_drain(mox_scheduler *s, double timeout_s)
 {
-    const double until = mox_clock_now() + fmin(fmax(timeout_s, 0), 1e9);
-    const struct timespec deadline = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - floor(until)) * 1e9)};
+    const struct timespec deadline = mox_clock_at(mox_clock_now() + fmin(fmax(timeout_s, 0), 1e9));
     pthread_mutex_lock(&s->lock);
     s->draining = true;
     int failure = 0;

@@ -18,7 +18,6 @@
 #include "base/err.h"
 #include "base/size.h"
 
-#include <math.h>
 #include <stdio.h>
 
 static const double look_s = 0.25; /* whether there is more to write */
@@ -131,8 +130,7 @@ static void sleep_while_idle(mox_scheduler *s)
 {
     bool more = s->prefix;
     while (is_idle(s)) {
-        const double until = mox_clock_now() + look_s;
-        const struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - floor(until)) * 1e9)};
+        const struct timespec at = mox_clock_at(mox_clock_now() + look_s);
         if (!more) pthread_cond_wait(&s->work, &s->lock);
         else if (pthread_cond_timedwait(&s->work, &s->lock, &at) != 0 && is_idle(s)) {
             pthread_mutex_unlock(&s->lock);

@@ -1,25 +1,12 @@
 /* runtime/state_writer.c -- see state_writer.h. */
 #include "runtime/state_writer.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 
 #include <string.h>
-#include <time.h>
 
 static const double retry_s = 0.25;
-
-static struct timespec in_seconds(double seconds)
-{
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)seconds;
-    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    return until;
-}
 
 /* Under the mutex, which nobody waits for while it tries. */
 static void get_ready(mox_state_writer *w)
@@ -29,7 +16,7 @@ static void get_ready(mox_state_writer *w)
         const bool taken = w->take(w->take_user);
         (void)pthread_mutex_lock(&w->mutex);
         w->ready = taken;
-        const struct timespec until = in_seconds(retry_s);
+        const struct timespec until = mox_clock_at(mox_clock_now() + retry_s);
         while (!taken && !w->quit && pthread_cond_timedwait(&w->changed, &w->mutex, &until) == 0) {}
     }
 }
@@ -117,7 +104,7 @@ void mox_state_writer_begin(mox_state_writer *w, const mox_state_job *job)
 
 bool mox_state_writer_ended(mox_state_writer *w, double seconds, mox_status *status, mox_err *err)
 {
-    const struct timespec until = in_seconds(seconds > 0 ? seconds : 0);
+    const struct timespec until = mox_clock_at(mox_clock_now() + (seconds > 0 ? seconds : 0));
     (void)pthread_mutex_lock(&w->mutex);
     int late = 0;
     while (w->job && !w->written && seconds != 0 && late == 0)

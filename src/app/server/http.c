@@ -687,11 +687,7 @@ int mox_http_busy(mox_http *h)
 
 bool mox_http_wait(mox_http *h, double timeout_s)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    const double end = (double)until.tv_sec + (double)until.tv_nsec * 1e-9 + timeout_s;
-    until.tv_sec = (time_t)end;
-    until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
+    const struct timespec until = mox_clock_at(mox_clock_now() + timeout_s);
     pthread_mutex_lock(&h->lock);
     int code = 0;
     while (h->n_busy > 0 && code == 0) code = pthread_cond_timedwait(&h->idle, &h->lock, &until);
