@@ -186,28 +186,33 @@ static void on_characters(void *user, const char *text, size_t n)
     }
 }
 
-/* Special tokens are seen by the parser of a format that is written in them. */
+/* Special tokens are seen by the parser of a format that is written in them; nobody reads the others. */
+static bool is_read(const mox_turn *t, bool special, const char *bytes, size_t n)
+{
+    return !special || (t->reply && mox_reply_is_marker(t->format, bytes, n));
+}
+
 bool mox_turn_reads(const mox_turn *t, int32_t id)
 {
     size_t n;
     const char *bytes = mox_tokenizer_bytes(t->tokenizer, id, &n);
-    if (!bytes || !mox_tokenizer_is_special(t->tokenizer, id)) return bytes != NULL;
-    return t->reply && mox_reply_is_marker(t->format, bytes, n);
+    return bytes && is_read(t, mox_tokenizer_is_special(t->tokenizer, id), bytes, n);
 }
 
 static mox_status take_bytes(mox_turn *t, int32_t id, mox_err *err)
 {
     size_t n;
     const char *bytes = mox_tokenizer_bytes(t->tokenizer, id, &n);
+    const bool special = mox_tokenizer_is_special(t->tokenizer, id);
     if (!bytes) return MOX_OK;
-    if (!mox_tokenizer_is_special(t->tokenizer, id)) {
+    if (!special) {
         MOX_TRY(mox_buffer_reserve(&t->plain, t->n_plain + 1, sizeof(mox_text_span), "a reply", err));
         mox_text_span *spans = t->plain.data;
         if (t->n_plain > 0 && spans[t->n_plain - 1].end == t->said.n) spans[t->n_plain - 1].end += n;
         else spans[t->n_plain++] = (mox_text_span){t->said.n, t->said.n + n};
     }
     MOX_TRY(mox_write(&t->said, bytes, n, err));
-    if (!mox_turn_reads(t, id)) return MOX_OK;
+    if (!is_read(t, special, bytes, n)) return MOX_OK;
     t->err = err;
     mox_utf8_stream_push(&t->stream, bytes, n, on_characters, t);
     return t->status;
