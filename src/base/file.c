@@ -368,30 +368,20 @@ static int output_to(const struct stat *file)
     return -1;
 }
 
-/* Devices and pipes are, as a file would take their place, and so is what we write to anyway; a folder is, too, which the
- * system refuses at once. */
-static bool is_written_in_place(const char *path)
+/* What a file would take the place of is written as it is: devices, pipes and what we write to anyway; a folder, too, which
+ * the system refuses at once.  False: path is none of these.  *fd may be a negative errno, EWOULDBLOCK where nobody reads
+ * the pipe, which must not be waited for. */
+static bool open_in_place(const char *path, int *fd)
 {
     struct stat st;
-    return stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || output_to(&st) >= 0);
-}
-
-/* A negative errno: it cannot be, ENXIO: nobody reads the pipe, which must not be waited for. */
-static int open_in_place(const char *path)
-{
-    struct stat st;
-    const int ours = stat(path, &st) == 0 ? output_to(&st) : -1;
-    if (ours >= 0) { /* behind what was written there */
-        const int copy = fcntl(ours, F_DUPFD_CLOEXEC, 0);
-        return copy >= 0 ? copy : -errno;
-    }
-    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return -errno;
-    const int flags = fcntl(fd, F_GETFL);
-    if (flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0) return fd;
-    const int failure = errno;
-    close(fd);
-    return -failure;
+    if (stat(path, &st) != 0) return false;
+    const int ours = output_to(&st);
+    if (ours < 0 && S_ISREG(st.st_mode)) return false;
+    *fd = ours >= 0 ? fcntl(ours, F_DUPFD_CLOEXEC, 0) /* behind what was written there */
+                    : open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) *fd = errno == ENXIO && S_ISFIFO(st.st_mode) ? -EWOULDBLOCK : -errno;
+    else if (ours < 0) (void)fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) & ~O_NONBLOCK);
+    return true;
 }
 
 /* The file itself, which may not be there yet, where path is a link to it: renaming would replace the link.  NULL when
@@ -417,36 +407,38 @@ static char *follow_links(const char *path)
     return at;
 }
 
+static mox_status fail_open(mox_out *o, int failure, bool in_place, mox_err *err)
+{
+    if (failure != EWOULDBLOCK && (in_place || failure != ENXIO)) return fail_write(o, failure, err);
+    const char *why = failure == ENXIO ? ".part: not a regular file, or another user's; remove it"
+                      : in_place       ? ": nobody reads it; start its reader first"
+                                       : ": another program is writing it; try again when that is done";
+    const mox_status status = mox_fail(err, MOX_E_IO, "%s%s", o->path, why);
+    mox_out_discard(o);
+    return status;
+}
+
 static mox_status open_out(mox_out *o, const char *name, bool durable, mox_err *err)
 {
     *o = MOX_OUT_CLOSED;
     o->durable = durable;
-    int failure = mox_io_injected(name, "write");
-    const bool in_place = !failure && !durable && is_written_in_place(name);
+    int failure = mox_io_injected(name, "write"), fd = -1;
+    const bool in_place = !failure && !durable && open_in_place(name, &fd);
+    if (fd >= 0) o->fd = fd;
     o->path = durable || in_place ? mox_strdup(name) : follow_links(name);
     const size_t room = strlen(o->path ? o->path : name) + sizeof ".part";
-    o->temporary = o->path ? mox_alloc(room) : NULL;
-    if (!o->temporary) {
+    char *part = o->path ? mox_alloc(room) : NULL;
+    if (!part) {
         mox_out_discard(o);
         return mox_fail_memory(err, room, "a file name");
     }
-    (void)snprintf(o->temporary, room, "%s.part", o->path);
-    if (!failure) {
-        const int fd = in_place ? open_in_place(o->path) : open_alone(o->temporary, durable);
-        if (fd >= 0) o->fd = fd;
-        else failure = -fd;
-    }
-    if (!failure && !in_place) return MOX_OK;
-    mox_free(o->temporary); /* there is none, or it is not ours to remove */
-    o->temporary = NULL;
-    if (!failure) return MOX_OK;
-    if (failure != ENXIO && (in_place || failure != EWOULDBLOCK)) return fail_write(o, failure, err);
-    const mox_status status =
-        failure != ENXIO ? mox_fail(err, MOX_E_IO, "%s: another program is writing it; try again when that is done", name)
-        : in_place       ? mox_fail(err, MOX_E_IO, "%s: nobody reads it; start its reader first", name)
-                         : mox_fail(err, MOX_E_IO, "%s.part: not a regular file, or another user's; remove it", o->path);
-    mox_out_discard(o);
-    return status;
+    (void)snprintf(part, room, "%s.part", o->path);
+    if (!failure && !in_place) fd = open_alone(part, durable);
+    if (!failure && fd < 0) failure = -fd;
+    if (!failure) o->fd = fd;
+    if (!failure && !in_place) o->temporary = part;
+    else mox_free(part); /* there is none, or it is not ours to remove */
+    return failure ? fail_open(o, failure, in_place, err) : MOX_OK;
 }
 
 mox_status mox_out_open(mox_out *o, const char *path, mox_err *err) { return open_out(o, path, false, err); }

@@ -7,8 +7,8 @@
  * written until it is handed on.
  *
  * A mox_out is a file being written, by one program at a time: it appears under its name
- * when it is complete, and what was written is removed when it is not.  A device or a pipe
- * of that name is written as it is, and a link stays: what it leads to is written. */
+ * when it is complete, and what was written is removed when it is not.  A device, a pipe or
+ * what the program writes to anyway is written as it is, and a link stays: what it leads to is written. */
 #ifndef MOX_BASE_FILE_H
 #define MOX_BASE_FILE_H
 
@@ -81,7 +81,7 @@ bool mox_path_device(const char *path, uint64_t *out);
 typedef struct mox_out {
     int fd;           /* -1 when closed */
     char *path;       /* of the file itself; owned */
-    char *temporary;  /* its name until it is complete; owned; NULL: a device or a pipe */
+    char *temporary;  /* its name until it is complete; owned; NULL: written as it is */
     int64_t written;
     bool durable;
 } mox_out;
