@@ -93,7 +93,7 @@ static int reply(mox_cli_chat *c, size_t n_before)
         mox_cli_note("your message is dropped; Up brings it back%s",
                      c->attached ? ", and what was read still goes in front of it until /clear" : "");
     else if (unanswered && c->interactive && n < c->conversation.n) mox_cli_note("the reply stays as it was");
-    const bool full = c->last.n_prompt > mox_context_n_ctx(c->session.context);
+    const bool full = code == EXIT_FULL && c->last.n_prompt > mox_context_n_ctx(c->session.context);
     if (full && c->interactive && mox_cli_conversation_asked(&c->conversation) > 0)
         mox_cli_note("/undo makes room by taking back the message before and its reply, /clear by beginning anew");
     return code;

@@ -118,7 +118,8 @@ export function missingResults(conversation, leaf) {
 /* ---- two copies of a conversation ---- */
 
 const ended = (node) => STATES.indexOf(node.state) > 0;
-const sizeOf = (node) => JSON.stringify([node.content, node.reasoning, node.calls]).length;
+const sizeOf = ({ content, reasoning = '', calls = [] }) =>
+    content.length + reasoning.length + calls.reduce((n, call) => n + 1 + call.arguments.length, 0);
 
 /* An answer grows in one place only, and what has ended grows no more. */
 const isAhead = (one, other) => (ended(one) === ended(other) ? sizeOf(one) > sizeOf(other) : ended(one));
