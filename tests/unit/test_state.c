@@ -2,19 +2,14 @@
  * failing disks and memory, and when the process is killed while it writes.
  *
  * Whatever lies in the folder, a prompt gives the numbers of a run that computed everything. */
-#include "prefix_kit.h"
+#include "state_kit.h"
 
-#include "base/alloc.h"
-#include "base/file.h"
-#include "base/folder.h"
 #include "fail_nth.h"
 #include "runtime/state_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,114 +17,6 @@
 
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
-
-enum { TURN = 300, NEXT = 20, MINUTE_MS = 60000 };
-static const char key[] = "model and template";
-
-typedef struct place {
-    char dir[64];
-    int n_warnings;
-    char warning[600]; /* the last one */
-} place;
-
-static pthread_mutex_t warn_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void on_warn(void *user, const char *sentence)
-{
-    place *at = user;
-    (void)pthread_mutex_lock(&warn_lock);
-    at->n_warnings++;
-    (void)snprintf(at->warning, sizeof at->warning, "%s", sentence);
-    (void)pthread_mutex_unlock(&warn_lock);
-}
-
-static void new_place(place *at)
-{
-    static int n;
-    *at = (place){0};
-    (void)snprintf(at->dir, sizeof at->dir, "%s/states-%d", scratch, n++);
-}
-
-static mox_prefix_opts opts_of(place *at)
-{
-    return (mox_prefix_opts){.state_dir = at->dir, .model_key = key, .warn = on_warn, .warn_user = at};
-}
-
-static const mox_context_opts context_opts = {.n_ctx = 512, .n_seqs = 2, .n_batch = 256};
-
-static int32_t tokens[4][TURN + NEXT];
-
-static void choose_tokens(const mox_model *m)
-{
-    for (int i = 0; i < 4; i++) make_tokens(m, (uint64_t)(10 + i), tokens[i], TURN + NEXT);
-}
-
-/* A life of a server that answers `n` prompts, from `first` on. */
-static void live(const mox_model *m, mox_prefix_opts opts, int first, int n)
-{
-    mox_context *c = new_context(m, context_opts);
-    mox_prefix *p = new_prefix(c, opts);
-    mox_seq *s = new_seq(c);
-    for (int i = first; i < first + n; i++) {
-        const int64_t at = adopt(p, s, tokens[i], TURN);
-        (void)step(s, tokens[i] + at, TURN - at);
-        mox_prefix_keep(p, s);
-    }
-    mox_prefix_destroy(&p);
-    mox_context_destroy(&c);
-}
-
-/* How much of a prompt a new server finds.  Its logits must be right whatever that is. */
-static int64_t found(const mox_model *m, mox_prefix_opts opts, int which)
-{
-    static float want[4][MAX_VOCAB];
-    static const mox_model *of[4];
-    if (of[which] != m) fresh_logits(m, context_opts, tokens[which], TURN, TURN + NEXT, want[which]);
-    of[which] = m;
-    mox_context *c = new_context(m, context_opts);
-    mox_prefix *p = new_prefix(c, opts);
-    mox_seq *s = new_seq(c);
-    const int64_t at = adopt(p, s, tokens[which], TURN + NEXT);
-    if (at < TURN) (void)step(s, tokens[which] + at, TURN - at);
-    const float *got = step(s, tokens[which] + mox_seq_length(s), TURN + NEXT - mox_seq_length(s));
-    if (at == 0 || at == TURN) assert_same(m, got, want[which]);
-    mox_prefix_destroy(&p);
-    mox_context_destroy(&c);
-    return at;
-}
-
-/* The path of a file of the folder; the number of them. */
-static int list_files(const place *at, char *path, size_t size)
-{
-    mox_folder f;
-    mox_err err;
-    int n = 0;
-    assert_int_equal(mox_folder_list(&f, at->dir, &err), MOX_OK);
-    for (size_t i = 0; i < f.n; i++) {
-        if (strcmp(f.names[i], "lock") == 0) continue;
-        assert_null(strstr(f.names[i], ".part"));
-        if (n++ == 0) (void)snprintf(path, size, "%s/%s", at->dir, f.names[i]);
-    }
-    mox_folder_deinit(&f);
-    return n;
-}
-
-static int64_t bytes_in(const place *at)
-{
-    mox_folder f;
-    mox_err err;
-    int64_t sum = 0;
-    assert_int_equal(mox_folder_list(&f, at->dir, &err), MOX_OK);
-    for (size_t i = 0; i < f.n; i++) {
-        int64_t bytes, modified;
-        char *path = mox_path_join(at->dir, f.names[i]);
-        assert_true(mox_path_stat(path, &bytes, &modified));
-        sum += bytes;
-        mox_free(path);
-    }
-    mox_folder_deinit(&f);
-    return sum;
-}
 
 /* ---- restarts ---- */
 
@@ -181,14 +68,6 @@ static void test_a_longer_path_replaces_its_beginnings(void **state)
 }
 
 /* A place with the one file that a turn leaves. */
-static void new_place_with_file(place *at, const mox_model *m, char *path, size_t n)
-{
-    new_place(at);
-    choose_tokens(m);
-    live(m, opts_of(at), 0, 1);
-    assert_int_equal(list_files(at, path, n), 1);
-}
-
 static void test_the_folder_has_a_limit(void **state)
 {
     (void)state;
@@ -240,136 +119,6 @@ static void test_the_limit_holds_for_files_of_any_size(void **state)
     (void)snprintf(path, sizeof path, "rm -rf '%s'", at.dir);
     assert_int_equal(system(path), 0);
     if (!large) skip(); /* this file system has no such files */
-}
-
-static void test_one_process_has_the_folder(void **state)
-{
-    (void)state;
-    const mox_model *m = models[DENSE];
-    place first, second;
-    char path[300];
-    new_place(&first);
-    choose_tokens(m);
-    mox_context *c = new_context(m, context_opts);
-    mox_prefix *p = new_prefix(c, opts_of(&first));
-    second = first;
-    live(m, opts_of(&second), 0, 1); /* works, and keeps nothing */
-    assert_int_equal(second.n_warnings, 1);
-    assert_non_null(strstr(second.warning, "another process holds it"));
-    assert_int_equal(list_files(&first, path, sizeof path), 0);
-    mox_prefix_destroy(&p);
-    mox_context_destroy(&c);
-    second.n_warnings = 0;
-    live(m, opts_of(&second), 0, 1);
-    assert_int_equal(second.n_warnings, 0);
-    assert_int_equal(list_files(&first, path, sizeof path), 1);
-}
-
-static void answer_prompt(mox_prefix *p, mox_seq *s, int which)
-{
-    const int64_t at = adopt(p, s, tokens[which], TURN);
-    (void)step(s, tokens[which] + at, TURN - at);
-    mox_prefix_keep(p, s);
-}
-
-static int64_t known(mox_prefix *p, mox_seq *s, int which)
-{
-    const int64_t at = adopt(p, s, tokens[which], TURN + NEXT);
-    mox_seq_reset(s);
-    return at;
-}
-
-static int count_opened(void *user, const char *path, const char *what)
-{
-    (void)path;
-    if (strcmp(what, "open") == 0) atomic_fetch_add((atomic_int *)user, 1);
-    return 0;
-}
-
-/* Until that is the last warning; the writer gives it. */
-static void wait_for_warning(place *at, const char *words)
-{
-    for (int i = 0;; i++) {
-        (void)pthread_mutex_lock(&warn_lock);
-        const bool said = strstr(at->warning, words);
-        (void)pthread_mutex_unlock(&warn_lock);
-        if (said) return;
-        if (i == MINUTE_MS) fail_msg("the last warning is not \"%s\"", words);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
-/* Whoever comes while another has the folder reads and writes nothing there until that one is gone; then it knows what
- * that one left, and what it kept meanwhile is written. */
-static void test_the_folder_goes_to_who_waits_for_it(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        const mox_model *m = models[i == 0 ? HYBRID : DENSE];
-        place first, second;
-        char path[300];
-        new_place(&first);
-        second = first;
-        choose_tokens(m);
-        live(m, opts_of(&first), 2, 1);
-        mox_context *c = new_context(m, context_opts), *d = new_context(m, context_opts);
-        mox_prefix *p = new_prefix(c, opts_of(&first)), *q = new_prefix(d, opts_of(&second));
-        mox_seq *s = new_seq(c), *r = new_seq(d);
-        assert_int_equal(second.n_warnings, 1);
-        assert_non_null(strstr(second.warning, "holds it; states are neither read nor kept there until"));
-        atomic_int n_opened = 0;
-        mox_io_set_hook(count_opened, &n_opened);
-        answer_prompt(q, r, 1);
-        assert_int_equal(known(q, r, 2), 0); /* it lies there */
-        (void)nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL); /* time for a try or two */
-        assert_int_equal(known(q, r, 2), 0);
-        mox_io_set_hook(NULL, NULL);
-        assert_int_equal(n_opened, 0);
-        assert_int_equal(list_files(&first, path, sizeof path), 1);
-        answer_prompt(p, s, 0);
-        mox_prefix_destroy(&p);
-        wait_for_warning(&second, "states are read and kept there from now on");
-        assert_int_equal(known(q, r, 0), TURN);
-        assert_int_equal(known(q, r, 2), TURN);
-        mox_prefix_destroy(&q);
-        mox_context_destroy(&c);
-        mox_context_destroy(&d);
-        assert_int_equal(first.n_warnings, 0);
-        assert_int_equal(second.n_warnings, 2);
-        assert_int_equal(list_files(&first, path, sizeof path), 3);
-        for (int which = 0; which < 3; which++) assert_int_equal(found(m, opts_of(&first), which), TURN);
-        assert_int_equal(first.n_warnings, 0);
-    }
-}
-
-static void test_wrong_options_are_refused(void **state)
-{
-    (void)state;
-    mox_context *c = new_context(models[DENSE], context_opts);
-    mox_prefix *p;
-    mox_err err;
-    place at;
-    new_place(&at);
-    mox_prefix_opts opts = opts_of(&at);
-    opts.model_key = NULL;
-    assert_int_equal(mox_prefix_create(&p, c, &opts, &err), MOX_E_ARG);
-    assert_null(p);
-    mox_context_destroy(&c);
-}
-
-static void test_a_folder_that_cannot_be_used_is_done_without(void **state)
-{
-    (void)state;
-    const mox_model *m = models[DENSE];
-    place at;
-    new_place(&at);
-    choose_tokens(m);
-    mox_prefix_opts opts = opts_of(&at);
-    opts.state_dir = "/proc/no/such/folder";
-    live(m, opts, 0, 1); /* works, and keeps nothing */
-    assert_int_equal(at.n_warnings, 1);
-    assert_non_null(strstr(at.warning, "/proc/no/such/folder"));
-    assert_int_equal(found(m, opts, 0), 0);
 }
 
 /* ---- damage ---- */
@@ -478,23 +227,11 @@ static void test_foreign_files_are_ignored(void **state)
 
 /* ---- failing disks and memory ---- */
 
-typedef struct trouble {
-    atomic_long count; /* the writer is a thread of its own */
-    long at;
-} trouble;
-
 static int fail_io(void *user, const char *path, const char *what)
 {
     (void)what;
     trouble *t = user;
     return strstr(path, "/states-") && atomic_fetch_add(&t->count, 1) + 1 == t->at ? ENOSPC : 0;
-}
-
-static int fail_alloc(void *user, size_t bytes)
-{
-    (void)bytes;
-    trouble *t = user;
-    return atomic_fetch_add(&t->count, 1) + 1 != t->at;
 }
 
 /* Creates, adopts, keeps and destroys; answers whether it could be created. */
@@ -549,62 +286,6 @@ static void sweep(bool io)
 
 static void test_failing_file_accesses_lose_no_more_than_time(void **state) { (void)state, sweep(true); }
 static void test_failing_allocations_lose_no_more_than_time(void **state) { (void)state, sweep(false); }
-
-static int refuse_lock(void *user, const char *path, const char *what)
-{
-    (void)path;
-    if (strcmp(what, "lock") != 0) return 0;
-    atomic_fetch_add((atomic_int *)user, 1);
-    return EMFILE;
-}
-
-typedef struct later_trouble {
-    trouble t;
-    atomic_bool begun; /* the hook itself may not change while others allocate */
-} later_trouble;
-
-static int fail_alloc_later(void *user, size_t bytes)
-{
-    later_trouble *l = user;
-    return !atomic_load(&l->begun) || fail_alloc(&l->t, bytes);
-}
-
-/* A folder that is free, and cannot be taken over for want of descriptors or memory, is a moment later. */
-static void test_a_folder_is_taken_over_when_failures_end(void **state)
-{
-    (void)state;
-    const mox_model *m = models[DENSE];
-    char path[300];
-    long n = 0, count;
-    do {
-        place first, second;
-        atomic_int n_refused = 0;
-        later_trouble l = {.t.at = ++n};
-        new_place_with_file(&first, m, path, sizeof path);
-        second = first;
-        mox_alloc_set_hook(fail_alloc_later, &l);
-        mox_context *c = new_context(m, context_opts), *d = new_context(m, context_opts);
-        mox_prefix *p = new_prefix(c, opts_of(&first)), *q = new_prefix(d, opts_of(&second));
-        mox_seq *s = new_seq(d);
-        assert_int_equal(second.n_warnings, 1);
-        mox_io_set_hook(refuse_lock, &n_refused);
-        mox_prefix_destroy(&p);
-        for (int i = 0; i < MINUTE_MS && atomic_load(&n_refused) == 0; i++)
-            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        atomic_store(&l.begun, true);
-        mox_io_set_hook(NULL, NULL);
-        wait_for_warning(&second, "from now on");
-        atomic_store(&l.begun, false);
-        count = atomic_load(&l.t.count);
-        assert_in_range(second.n_warnings, 2, 3);
-        assert_int_equal(known(q, s, 0), TURN);
-        mox_prefix_destroy(&q);
-        mox_context_destroy(&c);
-        mox_context_destroy(&d);
-        mox_alloc_set_hook(NULL, NULL);
-    } while (count >= n);
-    assert_true(n > 5);
-}
 
 /* ---- steps do not wait for the disk ---- */
 
@@ -962,15 +643,6 @@ static void test_killed_writers_leave_nothing_that_is_used(void **state)
     }
 }
 
-/* Those of a test that failed would see the next ones. */
-static int take_hooks_out(void **state)
-{
-    (void)state;
-    mox_io_set_hook(NULL, NULL);
-    mox_alloc_set_hook(NULL, NULL);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -978,15 +650,10 @@ int main(void)
         cmocka_unit_test_teardown(test_a_longer_path_replaces_its_beginnings, take_hooks_out),
         cmocka_unit_test_teardown(test_the_folder_has_a_limit, take_hooks_out),
         cmocka_unit_test_teardown(test_the_limit_holds_for_files_of_any_size, take_hooks_out),
-        cmocka_unit_test_teardown(test_one_process_has_the_folder, take_hooks_out),
-        cmocka_unit_test_teardown(test_the_folder_goes_to_who_waits_for_it, take_hooks_out),
-        cmocka_unit_test_teardown(test_wrong_options_are_refused, take_hooks_out),
-        cmocka_unit_test_teardown(test_a_folder_that_cannot_be_used_is_done_without, take_hooks_out),
         cmocka_unit_test_teardown(test_damaged_files_are_ignored, take_hooks_out),
         cmocka_unit_test_teardown(test_foreign_files_are_ignored, take_hooks_out),
         cmocka_unit_test_teardown(test_failing_file_accesses_lose_no_more_than_time, take_hooks_out),
         cmocka_unit_test_teardown(test_failing_allocations_lose_no_more_than_time, take_hooks_out),
-        cmocka_unit_test_teardown(test_a_folder_is_taken_over_when_failures_end, take_hooks_out),
         cmocka_unit_test_teardown(test_running_sequences_take_pages_back_from_the_writer, take_hooks_out),
         cmocka_unit_test_teardown(test_steps_do_not_wait_for_a_disk_that_is_stuck, take_hooks_out),
         cmocka_unit_test_teardown(test_what_was_given_up_is_written_later, take_hooks_out),
