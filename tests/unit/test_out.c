@@ -129,6 +129,7 @@ static void a_pipe_stays_a_pipe(void **state)
     const int reader = open(path, O_RDWR | O_CLOEXEC); /* so that no end of it waits for another */
     assert_true(reader >= 0);
     assert_int_equal(mox_out_open(&o, path, &err), MOX_OK);
+    assert_int_equal(fcntl(o.fd, F_GETFL) & O_NONBLOCK, 0); /* what a slow reader leaves in it is waited for */
     put(&o, "through");
     assert_int_equal(mox_out_commit(&o, &err), MOX_OK);
     assert_int_equal(mox_out_open(&o, path, &err), MOX_OK);

@@ -386,6 +386,21 @@ test('two copies of a conversation become one', () => {
     same(Object.keys(other.nodes).length, Object.keys(one.nodes).length);
 });
 
+test('thoughts and calls count in an answer that grows', () => {
+    const longer = { reasoning: 'Hm, so', calls: [{ id: 'c', name: 'f', arguments: '{"a": 1}' }] };
+    for (const [field, text] of Object.entries(longer)) {
+        const one = newConversation('');
+        const early = { reasoning: 'Hm', calls: [{ id: 'c', name: 'f', arguments: '{' }] };
+        const { id } = addNode(one, one.nodes.root, { role: 'assistant', content: '', ...early, state: 'running' });
+        const other = structuredClone(one);
+        other.nodes[id][field] = text;
+        join(one, structuredClone(other));
+        same(one.nodes[id][field], text);
+        join(other, { nodes: { [id]: { ...other.nodes[id], ...early } } });
+        same(other.nodes[id][field], text, 'what came earlier is not newer');
+    }
+});
+
 test('of two titles and system prompts the later stays', () => {
     const one = { ...newConversation('Be brief.'), title: 'First' };
     const other = { ...checkedConversation(one), title: 'Renamed', titleAt: 5, system: 'Rhyme.', systemAt: 6 };
