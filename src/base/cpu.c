@@ -6,13 +6,15 @@
 #include <cpuid.h>
 #include <stdbool.h>
 
-/* AMD's family 1Ah, or a later one. */
-static bool is_zen5(void)
+/* AMD, before its family 1Ah. */
+static bool is_zen4_or_older(void)
 {
     unsigned a, b, c, d;
     if (!__get_cpuid(0, &a, &b, &c, &d)) return false;
     if (b != signature_AMD_ebx || d != signature_AMD_edx || c != signature_AMD_ecx) return false;
-    return __get_cpuid(1, &a, &b, &c, &d) && ((a >> 8) & 15) == 15 && 15 + ((a >> 20) & 255) >= 0x1A;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
+    const unsigned base = (a >> 8) & 15, family = base < 15 ? base : 15 + ((a >> 20) & 255);
+    return family < 0x1A;
 }
 
 static unsigned saved_registers(void)
@@ -34,7 +36,7 @@ unsigned mox_cpu_features(void)
     const unsigned vnni = (1u << 8) | (1u << 11);
     if ((b & avx2) != avx2) return 0;
     features |= MOX_CPU_AVX2;
-    if (is_zen5()) features |= MOX_CPU_BY_ROWS;
+    if (!is_zen4_or_older()) features |= MOX_CPU_BY_ROWS;
     if ((saved & 0xE6) != 0xE6 || (b & avx512) != avx512) return features;
     features |= MOX_CPU_AVX512;
     if ((c & vnni) == vnni) features |= MOX_CPU_VNNI;

@@ -9,7 +9,7 @@ enum {
     MOX_CPU_NEON = 1 << 3,
     MOX_CPU_DOTPROD = 1 << 4, /* with NEON */
     MOX_CPU_I8MM = 1 << 5,    /* with both */
-    MOX_CPU_BY_ROWS = 1 << 6  /* few tokens meet weights fastest row after row, as on Zen 5 (bench/results/cpu.md) */
+    MOX_CPU_BY_ROWS = 1 << 6  /* few tokens meet weights fastest row after row: not on Zen 4 and older (bench/results/cpu.md) */
 };
 
 unsigned mox_cpu_features(void);
