@@ -5,16 +5,21 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <stdbool.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-/* AMD, before its family 1Ah. */
-static bool is_zen4_or_older(void)
+/* What was measured to be fast; a maker that is not known gets what most prefer. */
+static unsigned preferences(void)
 {
     unsigned a, b, c, d;
-    if (!__get_cpuid(0, &a, &b, &c, &d)) return false;
-    if (b != signature_AMD_ebx || d != signature_AMD_edx || c != signature_AMD_ecx) return false;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
+    if (!__get_cpuid(0, &a, &b, &c, &d)) return 0;
+    if (b == signature_INTEL_ebx && d == signature_INTEL_edx && c == signature_INTEL_ecx) return MOX_CPU_BY_ROWS | MOX_CPU_STRIPES;
+    if (b != signature_AMD_ebx || d != signature_AMD_edx || c != signature_AMD_ecx) return MOX_CPU_BY_ROWS;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     const unsigned base = (a >> 8) & 15, family = base < 15 ? base : 15 + ((a >> 20) & 255);
-    return family < 0x1A;
+    return family < 0x1A ? 0 : MOX_CPU_BY_ROWS; /* up to Zen 4 */
 }
 
 static unsigned saved_registers(void)
@@ -22,6 +27,20 @@ static unsigned saved_registers(void)
     unsigned low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
+}
+
+/* Tiles are 8 KiB of registers that Linux saves for processes that asked for them. */
+static bool may_use_tiles(unsigned saved, unsigned features7)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { ASK = 0x1023, TILE_DATA = 18 };
+    const unsigned state = 3u << 17, tiles = (1u << 24) | (1u << 25);
+    return (saved & state) == state && (features7 & tiles) == tiles && syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+#else
+    (void)saved;
+    (void)features7;
+    return false;
+#endif
 }
 
 unsigned mox_cpu_features(void)
@@ -36,10 +55,12 @@ unsigned mox_cpu_features(void)
     const unsigned vnni = (1u << 8) | (1u << 11);
     if ((b & avx2) != avx2) return 0;
     features |= MOX_CPU_AVX2;
-    if (!is_zen4_or_older()) features |= MOX_CPU_BY_ROWS;
+    features |= preferences();
     if ((saved & 0xE6) != 0xE6 || (b & avx512) != avx512) return features;
     features |= MOX_CPU_AVX512;
-    if ((c & vnni) == vnni) features |= MOX_CPU_VNNI;
+    if ((c & vnni) != vnni) return features;
+    features |= MOX_CPU_VNNI;
+    if (may_use_tiles(saved, d)) features |= MOX_CPU_AMX;
     return features;
 }
 

@@ -9,6 +9,8 @@ enum {
     MOX_CPU_NEON = 1 << 3,
     MOX_CPU_DOTPROD = 1 << 4, /* with NEON */
     MOX_CPU_I8MM = 1 << 5,    /* with both */
+    MOX_CPU_AMX = 1 << 7,     /* tiles of bytes, which the system let this process use; with VNNI */
+    MOX_CPU_STRIPES = 1 << 8, /* memory is asked for in several pages side by side: Intel (simd/fetch.h) */
     MOX_CPU_BY_ROWS = 1 << 6  /* few tokens meet weights fastest row after row: not on Zen 4 and older (bench/results/cpu.md) */
 };
 

@@ -22,6 +22,7 @@ static const struct {
     {"avx2", MOX_CPU_AVX2},
     {"avx512", MOX_CPU_AVX512},
     {"avx512vnni", MOX_CPU_VNNI},
+    {"amx", MOX_CPU_AMX},
 #elif defined(__aarch64__)
     {"neon", MOX_CPU_NEON},
     {"dotprod", MOX_CPU_DOTPROD},
@@ -55,7 +56,9 @@ void mox_kern_init(mox_kern *k, int level)
 #define MOX_KERN_INIT(op, args) .op = mox_##op##_ref,
     *k = (mox_kern){MOX_KERN_LIST(MOX_KERN_INIT)};
 #undef MOX_KERN_INIT
-    k->by_rows = mox_cpu_features() & ~hidden & MOX_CPU_BY_ROWS;
+    const unsigned features = mox_cpu_features() & ~hidden;
+    k->by_rows = features & MOX_CPU_BY_ROWS;
+    k->stripes = features & MOX_CPU_STRIPES;
 #if defined(__x86_64__)
     mox_kern_init_x86(k, level);
 #elif defined(__aarch64__)

@@ -42,7 +42,8 @@ static mox_status check_scratch(const mox_check *c, bool prepares, const void *s
 
 static mox_matmul_how how_of(const mox_exec *e)
 {
-    return (mox_matmul_how){.precision = e->precision, .deterministic = e->deterministic, .by_rows = e->kern->by_rows};
+    return (mox_matmul_how){.precision = e->precision, .deterministic = e->deterministic, .by_rows = e->kern->by_rows,
+                            .stripes = e->kern->stripes};
 }
 
 /* Checks a product; *args is how the kernels get it. */

@@ -15,7 +15,7 @@ int64_t mox_matmul_grain(const mox_mat *w, int64_t tokens);
 /* What a product is computed by, beside its operands: mox_exec and mox_kern say it. */
 typedef struct mox_matmul_how {
     mox_precision precision;
-    bool deterministic, by_rows;
+    bool deterministic, by_rows, stripes;
 } mox_matmul_how;
 
 /* y[t, r] = sum_c W[r, c] x[t, c] + bias[r],  t < n, any layout of W.

@@ -14,7 +14,7 @@ void mox_probe_kern_init(mox_probe_kern *k, int level, mox_precision precision)
     static mox_probe_kern_init_fn *const levels[] = {
         NULL,
 #if defined(__x86_64__)
-        mox_probe_kern_init_avx2, mox_probe_kern_init_avx512, mox_probe_kern_init_avx512vnni,
+        mox_probe_kern_init_avx2, mox_probe_kern_init_avx512, mox_probe_kern_init_avx512vnni, mox_probe_kern_init_amx,
 #elif defined(__aarch64__)
         mox_probe_kern_init_neon, mox_probe_kern_init_dotprod, mox_probe_kern_init_i8mm,
 #endif

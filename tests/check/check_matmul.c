@@ -85,7 +85,7 @@ static double dot(const known *w, int64_t r, const float *x, double *allowed)
 static void *scratch(int64_t n, int64_t cols) { return ck_bytes(mox_matmul_scratch(n, cols)); }
 
 /* What the entries tell kernels of the level. */
-static mox_matmul_how level_how(void) { return (mox_matmul_how){.precision = ck.exec.precision, .by_rows = ck.exec.kern->by_rows}; }
+static mox_matmul_how level_how(void) { return (mox_matmul_how){.precision = ck.exec.precision, .by_rows = ck.exec.kern->by_rows, .stripes = ck.exec.kern->stripes}; }
 
 /* ---- matmul ---- */
 
@@ -132,6 +132,7 @@ static void check_preference(const mox_matmul_args *a, const known *w)
     mox_exec e = ck.exec;
     mox_matmul_args b = *a;
     other.by_rows = !other.by_rows;
+    other.stripes = !other.stripes;
     e.kern = &other;
     b.y = ck_f32(a->n * a->y_stride);
     ck_ok(mox_op_matmul(&e, &b, NULL), NULL);
@@ -840,6 +841,7 @@ static void with_each_preference(void (*tests)(void))
     at_every_precision(tests);
     if (ck.at_ref || ck.on_device) return;
     other.by_rows = !other.by_rows;
+    other.stripes = !other.stripes;
     ck.exec.kern = &other;
     at_every_precision(tests);
     ck.exec.kern = own;

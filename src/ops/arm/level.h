@@ -30,6 +30,7 @@ typedef float32x4_t vf;
 enum { LANES = 4, VBYTES = 16, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_TWO = 2, ROWS_OF_MORE = 2, FEW_WHOLE = 6, DOT_ANY = MOX_LEVEL >= 3 };
 enum { SHARE = 1, KCOLS = 4, DOT_KEYS = 4, DOT_ADDS = 0 };
 #define BLOCK_MAX 12
+#define SQUARES 0
 
 ALWAYS_INLINE float f16_to_f32(uint16_t x)
 {

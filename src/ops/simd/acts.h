@@ -6,33 +6,42 @@
  * where sum_u is that of the rounded values: with the true sum, rounding errors of
  * code and bias terms would not cancel.  Otherwise activations stay f32.
  *
- * Two arrangements, both of token_bytes per token:
+ * Three arrangements, all of token_bytes per token:
  *   rows    one token after the other; for 4-bit codes ("nibble") a chunk of 2 VBYTES
  *           columns is its even columns, then its odd ones, as the codes come out of
  *           packed bytes; f32 nibble: [8][LANES] with column 8 l + j at [j][l], divided
  *           by the place of the code in its word, 16^j (16^6 for the last, see rows.h)
  *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
  *           for the tile kernels; f32: [column][token]
- * A group of few tokens (are_few) is in rows, others are in blocks of even size; always in
- * blocks when results must not depend on n (deterministic). */
+ *   squares whole numbers on levels that have SQUARES: [unit][word][plane][token], up to SQUARE_LANES planes of tokens side
+ *           by side (square_row_bytes); for 4-bit codes the words of a unit are those of its even columns, then those of its
+ *           odd ones
+ * A group of few tokens (are_few) is in rows, others are in blocks or squares of even size; never in
+ * rows when results must not depend on n (deterministic). */
 #ifndef MOX_OPS_SIMD_ACTS_H
 #define MOX_OPS_SIMD_ACTS_H
 
 #include "ops/matmul.h"
 #include "ops/simd/level.h"
+#if SQUARES
+#include "ops/x86/squares.h"
+#endif
 
 enum {
     CHUNK = 2 * VBYTES,
-    FEW_F32 = 6, /* tokens that dot products take when activations are f32, */
-    FEW_MAX = 8  /* and at most: tiles are not worth filling for fewer */
+    FEW_F32 = 6,     /* tokens that dot products take when activations are f32, */
+    FEW_SQUARES = 3, /* or where several are multiplied as squares, */
+    FEW_MAX = 8,     /* and at most: tiles are not worth filling for fewer */
+    BLOCK_ROOM = SQUARES ? 16 : BLOCK_MAX /* tokens of a block at most, whatever the arrangement */
 };
 
 typedef struct act_plan {
-    bool integer, nibble, affine, by_rows;
+    bool integer, nibble, affine, by_rows, square, stripes;
     int unit, unit_shift; /* columns with one scale: 2^shift */
     int share;  /* units per group of the weights: 1 or 2 */
     int planes; /* integer: 1 or 2 */
     int few;    /* tokens that dot products take, and not tiles */
+    int block;  /* tokens of a block at most */
     int64_t cols, cols_padded, units, units_padded, token_bytes;
 } act_plan;
 
@@ -47,12 +56,16 @@ static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, const mo
     p.share = affine && l->group == 128 ? 2 : 1;
     p.planes = how->precision == MOX_PRECISION_FAST ? 1 : 2;
     p.by_rows = how->by_rows;
-    p.few = how->deterministic ? 0 : !p.integer ? FEW_F32 : p.nibble && p.by_rows ? FEW_MAX : FEW_WHOLE;
+    p.stripes = how->stripes;
+    p.square = SQUARES && p.integer;
+    p.few = how->deterministic ? 0 : !p.integer ? FEW_F32 : p.square ? FEW_SQUARES : p.nibble && p.by_rows ? FEW_MAX : FEW_WHOLE;
+    p.block = p.square ? BLOCK_ROOM / p.planes : BLOCK_MAX;
     p.cols_padded = (cols + CHUNK - 1) / CHUNK * CHUNK;
     p.units = (cols + p.unit - 1) >> p.unit_shift;
     p.units_padded = (p.units + LANES - 1) / LANES * LANES;
     p.token_bytes = (p.integer ? p.planes * p.cols_padded + 8 * p.units_padded : 4 * p.cols_padded + 4 * p.units_padded);
     p.token_bytes = (p.token_bytes + 63) / 64 * 64;
+    if (p.square) p.token_bytes = mox_matmul_scratch(1, cols); /* all there is */
     return p;
 }
 
@@ -72,19 +85,19 @@ typedef struct block {
     int64_t first, n; /* tokens of the group */
 } block;
 
-static inline int64_t block_count(int64_t n) { return (n + BLOCK_MAX - 1) / BLOCK_MAX; }
+static inline int64_t block_count(const act_plan *p, int64_t n) { return (n + p->block - 1) / p->block; }
 
 /* Block i of a group of n tokens: sizes differ by at most one. */
-static inline block block_at(int64_t n, int64_t i)
+static inline block block_at(const act_plan *p, int64_t n, int64_t i)
 {
-    const int64_t count = block_count(n), size = n / count, larger = n % count;
+    const int64_t count = block_count(p, n), size = n / count, larger = n % count;
     return (block){.first = i * size + (i < larger ? i : larger), .n = size + (i < larger)};
 }
 
-static inline block block_of(int64_t n, int64_t token)
+static inline block block_of(const act_plan *p, int64_t n, int64_t token)
 {
-    const int64_t count = block_count(n), size = n / count, larger = n % count, edge = larger * (size + 1);
-    return block_at(n, token < edge ? token / (size + 1) : larger + (token - edge) / size);
+    const int64_t count = block_count(p, n), size = n / count, larger = n % count, edge = larger * (size + 1);
+    return block_at(p, n, token < edge ? token / (size + 1) : larger + (token - edge) / size);
 }
 
 /* ---- preparing ---- */
@@ -152,6 +165,30 @@ static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
     }
 }
 
+#if SQUARES
+/* Bytes from a word of the lanes of n tokens to the next.  Whole lines are loaded fastest; four tokens have room for them. */
+static inline int64_t square_row_bytes(const act_plan *p, int64_t n) { return n >= 4 ? 4 * SQUARE_LANES : 4 * p->planes * n; }
+
+/* Tokens [i0, i1) of a block of n, whose columns are at x[i]. */
+ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_plan *p, const float *const *x, uint8_t *base,
+                                  int64_t n, int64_t i0, int64_t i1)
+{
+    const int64_t row_bytes = square_row_bytes(p, n);
+    float *scale = (float *)(void *)(base + p->units * UNIT / 4 * row_bytes), *sum = scale + n * p->units;
+    for (int64_t u = 0; u < p->units; u++)
+        for (int64_t i = i0; i < i1; i++) {
+            int8_t planes[2][64], halves[64];
+            float spare[64];
+            quantize_unit(unit_columns(p, x[i], u, spare), UNIT, PLANES, planes, &scale[u * n + i], &sum[u * n + i]);
+            for (int k = 0; k < PLANES; k++) {
+                if (p->nibble) split_even_odd(planes[k], UNIT, halves, halves + UNIT / 2);
+                const int8_t *bytes = p->nibble ? halves : planes[k];
+                uint8_t *out = base + u * (UNIT / 4) * row_bytes + 4 * (k * n + i);
+                for (int w = 0; w < UNIT / 4; w++, out += row_bytes) memcpy(out, bytes + 4 * w, 4);
+            }
+        }
+}
+#else
 /* Tokens [i0, i1) of a block of n, whose columns are at x[i]: unit after unit, so that what is
  * written stays in the first cache while the tokens fill it. */
 ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_plan *p, const float *const *x, uint8_t *base,
@@ -175,12 +212,14 @@ ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_pl
                 for (int w = 0; w < UNIT / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
         }
 }
+#endif
 
 static void prepare_int_block(const act_plan *p, const float *const *x, uint8_t *base, int64_t n, int64_t i0, int64_t i1)
 {
     if (p->unit == 64 && p->planes == 2) fill_int_block(64, 2, p, x, base, n, i0, i1);
     else if (p->unit == 64) fill_int_block(64, 1, p, x, base, n, i0, i1);
-    else fill_int_block(p->unit, p->planes, p, x, base, n, i0, i1);
+    else if (p->planes == 2) fill_int_block(32, 2, p, x, base, n, i0, i1);
+    else fill_int_block(32, 1, p, x, base, n, i0, i1);
 }
 
 static void prepare_f32_row(const act_plan *p, const float *x, uint8_t *token)
@@ -222,9 +261,9 @@ static void prepare_tokens(const act_plan *p, const float *x, int64_t x_stride, 
             begin++;
             continue;
         }
-        const block b = block_of(n, begin);
+        const block b = block_of(p, n, begin);
         const int64_t i0 = begin - b.first, i1 = (end < b.first + b.n ? end : b.first + b.n) - b.first;
-        const float *columns[BLOCK_MAX];
+        const float *columns[BLOCK_ROOM];
         for (int64_t i = i0; i < i1; i++) columns[i] = x + (rows ? rows[b.first + i] : b.first + i) * x_stride;
         uint8_t *at = base + b.first * p->token_bytes;
         if (p->integer) prepare_int_block(p, columns, at, b.n, i0, i1);

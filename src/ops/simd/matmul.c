@@ -2,17 +2,21 @@
  *
  * Activations are prepared once per call (acts.h); then every range of rows is
  * computed on its own: by dot products in file order for a few tokens (rows.h), by
- * tiles for many (tile.h).  A group whose gate and up would need activations prepared
+ * tiles or squares for many (tile.h, square.h).  A group whose gate and up would need activations prepared
  * in different ways falls back to the reference. */
 #include "base/size.h"
 #include "ops/kern.h"
 #include "ops/simd/rows.h"
-#include "ops/simd/tile.h"
+#include "ops/simd/fetch.h"
+#if SQUARES
+#include "ops/simd/square.h"
+#else
+#include "ops/simd/codes.h"
+#endif
 
 #include <assert.h>
 
 enum {
-    SLAB = 32 * BLOCK_MAX, /* tokens whose results of LANES rows are collected */
     ROW_CHUNK = 768,       /* rows of gate, then of up: long runs of each */
     PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
 };
@@ -27,6 +31,7 @@ typedef struct product {
     bool few;      /* are_few: which arrangement acts is in */
     bool fetched;  /* the first tile of the range was asked for already */
     rows_at after; /* what is read after the range */
+    fetching *ahead; /* squares: how far fetching is */
 } product;
 
 /* ---- few tokens ---- */
@@ -51,7 +56,7 @@ typedef void dot_rows(const rows_in *in, int64_t begin, int64_t end, float *out)
             const int64_t n = end - row < 4 ? end - row : 4;                                  \
             vf acc[4][PASS];                                                                  \
             for (int64_t r = 0; r < n;) {                                                     \
-                own.ahead = ahead_of(RB, in, row + r, end);                                   \
+                if (!own.fetch) own.ahead = ahead_of(RB, in, row + r, end);                   \
                 if (r + RB <= n) {                                                            \
                     LANES_OF(RB, NT, in, row + r, acc + r);                                   \
                     r += RB;                                                                  \
@@ -145,11 +150,13 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_
         prefetch_second(then->scales + i);
         prefetch_second(then->biases + i);
     }
+    fetching fetch = fetch_behind(x->m->w + begin * in.row_bytes + FETCH_BLOCK, x->m->w + end * in.row_bytes, then->w);
     for (int64_t r0 = begin; r0 < end; r0 += step) {
         const int64_t r1 = r0 + step < end ? r0 + step : end;
         in.then = r1 < end ? x->m->w + r1 * in.row_bytes : then->w;
         for (int64_t t = 0, n; t < x->n; t += n) {
             n = mox_ceil_div(x->n - t, mox_ceil_div(x->n - t, PASS)); /* passes of even size */
+            in.fetch = x->p.stripes && t == 0 ? &fetch : NULL;
             for (int64_t i = 0; i < n; i++) in.token[i] = x->acts + (x->token ? x->token[t + i] : t + i) * x->p.token_bytes;
             choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW && !x->p.by_rows, n)(&in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
         }
@@ -184,6 +191,99 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_
     }
 #endif
 
+/* Where the results of a tile go: LANES numbers for each token of its group. */
+typedef struct tile_out {
+    float *y;
+    int64_t stride;
+    const int32_t *rows; /* row of y for each token, or NULL */
+    int64_t first;       /* the token of row 0 otherwise */
+} tile_out;
+
+static void find_places(const tile_out *to, block b, float *places[BLOCK_ROOM])
+{
+    for (int64_t t = 0; t < b.n; t++) {
+        const int64_t token = b.first + t;
+        places[t] = to->y + (to->rows ? to->rows[token] : token - to->first) * to->stride;
+    }
+}
+
+static next_tile tile_at(const product *x, int64_t row)
+{
+    const mox_mat *m = x->m;
+    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols), scale_bytes = mox_mat_scale_row_bytes(&m->layout, m->cols);
+    return (next_tile){.w = m->w + row * row_bytes, .scales = m->scales + row * scale_bytes, .biases = m->biases + row * scale_bytes,
+                       .unit_bytes = LANES * row_bytes / x->p.units, .unit_scales = LANES * scale_bytes / x->p.units};
+}
+
+/* Asks for the first tile of rows [begin, end) all at once, unless the range before has; *ahead: what squares ask for. */
+static void fetch_first(product *x, int64_t begin, int64_t end, fetching *ahead)
+{
+    if (SQUARES) {
+        const int64_t row_bytes = mox_mat_row_bytes(&x->m->layout, x->m->cols);
+        const uint8_t *w = x->m->w;
+        *ahead = fetch_behind(w + begin * row_bytes + (x->fetched ? FETCH_BLOCK : LANES * row_bytes), w + end * row_bytes, x->after.w);
+        x->ahead = ahead;
+    }
+    if (!x->p.integer || x->fetched) return;
+    const next_tile first = tile_at(x, begin);
+    for (int64_t u = 0; u < x->p.units; u++) fetch_unit(&first, u);
+}
+
+/* What is read after the tile of `row`, the last of its range or not. */
+static next_tile tile_after(const product *x, int64_t row, bool last)
+{
+    next_tile next = tile_at(x, row + LANES);
+    if (last) {
+        next.w = x->after.w;
+        next.scales = x->after.scales;
+        next.biases = x->after.biases;
+    }
+    return next;
+}
+
+#if SQUARES
+/* At most BLOCKS of them. */
+static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
+{
+    const act_plan *p = &x->p;
+    const next_tile next = tile_after(x, row, last);
+    const square_rows rows = rows_from(x->m, row, n_rows);
+    memset(tile->totals, 0, (size_t)(b1 - b0) * sizeof tile->totals[0]);
+    for (int64_t col = 0; col < p->cols; col += PANEL) {
+        const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = n / p->unit;
+        fill_units(tile->scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
+        fill_units(tile->bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
+        for (int64_t u = 0; u < n_units; u += SPAN) {
+            const int64_t span = mox_min_i64(SPAN, n_units - u);
+            for (int64_t k = 0; k < span; k++) {
+                fill_square(&rows, p->unit, (u0 + u + k) * p->unit, tile->codes + k * LANES * p->unit);
+                for (int line = 0; b0 == 0 && line < LINES_FILLING; line++) fetch_line(x->ahead);
+            }
+            for (int64_t i = b0; i < b1; i++) {
+                const block b = block_at(p, x->n, i);
+                square_fetch fetch = {.codes = i == 0 ? x->ahead : NULL, .next = i == 0 && next.scales ? &next : NULL};
+                if (b1 - b0 > 1) { /* one alone stays in the first cache */
+                    const block c = block_at(p, x->n, i + 1 < b1 ? i + 1 : b0);
+                    const int64_t unit = u0 + u + (i + 1 < b1 ? 0 : SPAN);
+                    fetch.acts = x->acts + c.first * p->token_bytes + unit * p->unit / 4 * square_row_bytes(p, c.n);
+                }
+                multiply_span(tile, p, x->acts + b.first * p->token_bytes, b.n, u0, u, span, &fetch, tile->totals[i - b0]);
+            }
+        }
+    }
+    for (int64_t i = b0; i < b1; i++) {
+        const block b = block_at(p, x->n, i);
+        float *places[BLOCK_ROOM];
+        find_places(to, b, places);
+        put_rows(tile->totals[i - b0], b.n, p->planes, places);
+    }
+}
+
+static void tile_codes(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
+{
+    for (int64_t i = b0; i < b1; i += BLOCKS) tile_blocks(x, row, n_rows, last, i, mox_min_i64(i + BLOCKS, b1), tile, to);
+}
+#else
 /* f: what of the tile is still to be filled, or NULL; next: what to fetch meanwhile, or NULL. */
 static void multiply_block(const product *x, const code_tile *tile, filling *f, block b, int64_t u0, int64_t n_units,
                            const next_tile *next, bool add, float *const *y)
@@ -213,65 +313,28 @@ static void multiply_block(const product *x, const code_tile *tile, filling *f, 
 #undef CALL_KIND
 }
 
-/* Where the results of a tile go: LANES numbers for each token of its group. */
-typedef struct tile_out {
-    float *y;
-    int64_t stride;
-    const int32_t *rows; /* row of y for each token, or NULL */
-    int64_t first;       /* the token of row 0 otherwise */
-} tile_out;
-
-static void find_places(const tile_out *to, block b, float *places[BLOCK_MAX])
+static void tile_codes(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
 {
-    for (int64_t t = 0; t < b.n; t++) {
-        const int64_t token = b.first + t;
-        places[t] = to->y + (to->rows ? to->rows[token] : token - to->first) * to->stride;
-    }
-}
-
-static next_tile tile_at(const product *x, int64_t row)
-{
-    const mox_mat *m = x->m;
-    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols), scale_bytes = mox_mat_scale_row_bytes(&m->layout, m->cols);
-    return (next_tile){.w = m->w + row * row_bytes, .scales = m->scales + row * scale_bytes, .biases = m->biases + row * scale_bytes,
-                       .unit_bytes = LANES * row_bytes / x->p.units, .unit_scales = LANES * scale_bytes / x->p.units};
-}
-
-/* Asks for the first tile of a range all at once, unless a tile before it has. */
-static void fetch_first(const product *x, int64_t row)
-{
-    if (!x->p.integer || x->fetched) return;
-    const next_tile first = tile_at(x, row);
-    for (int64_t u = 0; u < x->p.units; u++) fetch_unit(&first, u);
-}
-
-static void tile_codes(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, const tile_out *to)
-{
-    code_tile tile;
     filling f;
     const act_plan *p = &x->p;
-    next_tile next = tile_at(x, row + LANES);
-    if (last) { /* of the range */
-        next.w = x->after.w;
-        next.scales = x->after.scales;
-        next.biases = x->after.biases;
-    }
+    const next_tile next = tile_after(x, row, last);
     for (int64_t col = 0; col < p->cols; col += PANEL) {
         const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = n / p->unit;
         const bool whole = p->nibble && n_rows == LANES && n % CHUNK == 0;
-        if (whole) begin_filling(&f, &tile, x->m, p, row, col);
-        else if (p->nibble) fill_nibbles(&tile, x->m, row, n_rows, col, n);
-        else fill_codes(&tile, x->m, row, n_rows, col, n);
-        fill_units(tile.scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
-        fill_units(tile.bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
+        if (whole) begin_filling(&f, tile, x->m, p, row, col);
+        else if (p->nibble) fill_nibbles(tile, x->m, row, n_rows, col, n);
+        else fill_codes(tile, x->m, row, n_rows, col, n);
+        fill_units(tile->scale, x->m->scales, x->m, p, row, n_rows, u0, n_units);
+        fill_units(tile->bias, x->m->biases, x->m, p, row, n_rows, u0, n_units);
         for (int64_t i = b0; i < b1; i++) {
-            const block b = block_at(x->n, i);
-            float *places[BLOCK_MAX];
+            const block b = block_at(&x->p, x->n, i);
+            float *places[BLOCK_ROOM];
             find_places(to, b, places);
-            multiply_block(x, &tile, whole && i == b0 ? &f : NULL, b, u0, n_units, i == 0 && next.scales ? &next : NULL, col > 0, places);
+            multiply_block(x, tile, whole && i == b0 ? &f : NULL, b, u0, n_units, i == 0 && next.scales ? &next : NULL, col > 0, places);
         }
     }
 }
+#endif
 
 static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, int64_t b1, const tile_out *to)
 {
@@ -281,9 +344,9 @@ static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, 
         const int64_t n = p->cols - col < PANEL_F32 ? p->cols - col : PANEL_F32;
         fill_f32(&tile, x->m, row, n_rows, col, n);
         for (int64_t i = b0; i < b1; i++) {
-            const block b = block_at(x->n, i);
+            const block b = block_at(&x->p, x->n, i);
             const float *acts = (const float *)(const void *)(x->acts + b.first * p->token_bytes) + col * b.n;
-            float *places[BLOCK_MAX];
+            float *places[BLOCK_ROOM];
             find_places(to, b, places);
 #define CALL(NT) multiply_f32(NT, &tile, acts, n, col > 0, places)
             SWITCH_BLOCK(b.n, CALL)
@@ -293,9 +356,9 @@ static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, 
 }
 
 /* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows), the last of their range or not. */
-static void many_tokens(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, const tile_out *to)
+static void many_tokens(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
 {
-    if (x->p.integer) tile_codes(x, row, n_rows, last, b0, b1, to);
+    if (x->p.integer) tile_codes(x, row, n_rows, last, b0, b1, tile, to);
     else tile_f32(x, row, n_rows, b0, b1, to);
 }
 
@@ -319,7 +382,7 @@ static void write_rows(const target *to, int64_t row, const float *values, int64
         for (int64_t r = 0; r < n; r++) y[r] += mox_vec_at(bias, row + r);
 }
 
-static void product_rows(const product *x, const target *to, int64_t begin, int64_t end)
+static void product_rows(product *x, const target *to, int64_t begin, int64_t end)
 {
     if (x->few) {
         float out[ROW_CHUNK * FEW_MAX];
@@ -331,24 +394,28 @@ static void product_rows(const product *x, const target *to, int64_t begin, int6
         }
         return;
     }
-    const int64_t n_blocks = block_count(x->n), slab = SLAB / BLOCK_MAX;
+    const int64_t n_blocks = block_count(&x->p, x->n), slab = SLAB / x->p.block;
     const bool has_bias = to->bias && to->bias->type != MOX_DT_NONE;
-    fetch_first(x, begin);
+    code_tile tile;
+    open_tile(&tile);
+    fetching ahead;
+    fetch_first(x, begin, end, &ahead);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = mox_min_i64(LANES, end - row);
         if (n_rows == LANES && !has_bias) {
-            many_tokens(x, row, LANES, row + LANES >= end, 0, n_blocks, &(tile_out){.y = to->y + row, .stride = to->stride, .rows = to->rows});
+            many_tokens(x, row, LANES, row + LANES >= end, 0, n_blocks, &tile, &(tile_out){.y = to->y + row, .stride = to->stride, .rows = to->rows});
             continue;
         }
         float out[SLAB * LANES];
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
-            const int64_t b1 = mox_min_i64(b0 + slab, n_blocks), first = block_at(x->n, b0).first;
-            const block last = block_at(x->n, b1 - 1);
-            many_tokens(x, row, n_rows, row + LANES >= end, b0, b1, &(tile_out){.y = out, .stride = LANES, .first = first});
+            const int64_t b1 = mox_min_i64(b0 + slab, n_blocks), first = block_at(&x->p, x->n, b0).first;
+            const block last = block_at(&x->p, x->n, b1 - 1);
+            many_tokens(x, row, n_rows, row + LANES >= end, b0, b1, &tile, &(tile_out){.y = out, .stride = LANES, .first = first});
             for (int64_t t = first; t < last.first + last.n; t++)
                 write_rows(to, row, out + (t - first) * LANES, n_rows, target_row(to, t) + row);
         }
     }
+    close_tile(&tile);
 }
 
 /* gate[i] = silu(gate[i]) * up[i]; n is a multiple of LANES. */
@@ -360,7 +427,7 @@ static void swiglu(float *gate, const float *up, int64_t n)
     }
 }
 
-static void gate_up_rows(const product *gate, const product *up, const target *to, int64_t begin, int64_t end)
+static void gate_up_rows(product *gate, product *up, const target *to, int64_t begin, int64_t end)
 {
     if (gate->few) {
         float g[ROW_CHUNK * FEW_MAX], u[ROW_CHUNK * FEW_MAX];
@@ -376,22 +443,26 @@ static void gate_up_rows(const product *gate, const product *up, const target *t
         }
         return;
     }
-    const int64_t n_blocks = block_count(gate->n), slab = SLAB / BLOCK_MAX;
+    const int64_t n_blocks = block_count(&gate->p, gate->n), slab = SLAB / gate->p.block;
     float g[SLAB * LANES], u[SLAB * LANES];
-    fetch_first(gate, begin);
-    fetch_first(up, begin);
+    code_tile tile;
+    open_tile(&tile);
+    fetching ahead[2];
+    fetch_first(gate, begin, end, &ahead[0]);
+    fetch_first(up, begin, end, &ahead[1]);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = end - row < LANES ? end - row : LANES;
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {
-            const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(gate->n, b0).first;
-            const block last = block_at(gate->n, b1 - 1);
+            const int64_t b1 = b0 + slab < n_blocks ? b0 + slab : n_blocks, first = block_at(&gate->p, gate->n, b0).first;
+            const block last = block_at(&gate->p, gate->n, b1 - 1);
             const int64_t n = last.first + last.n - first;
-            many_tokens(gate, row, n_rows, row + LANES >= end, b0, b1, &(tile_out){.y = g, .stride = LANES, .first = first});
-            many_tokens(up, row, n_rows, row + LANES >= end, b0, b1, &(tile_out){.y = u, .stride = LANES, .first = first});
+            many_tokens(gate, row, n_rows, row + LANES >= end, b0, b1, &tile, &(tile_out){.y = g, .stride = LANES, .first = first});
+            many_tokens(up, row, n_rows, row + LANES >= end, b0, b1, &tile, &(tile_out){.y = u, .stride = LANES, .first = first});
             swiglu(g, u, n * LANES);
             for (int64_t t = 0; t < n; t++) memcpy(target_row(to, first + t) + row, g + t * LANES, (size_t)n_rows * sizeof *g);
         }
     }
+    close_tile(&tile);
 }
 
 /* ---- the operations ---- */

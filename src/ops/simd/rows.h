@@ -7,6 +7,7 @@
 
 #include "ops/simd/acts.h"
 #include "ops/simd/decode.h"
+#include "ops/simd/fetch.h"
 
 enum {
     RB_MAX = 4,
@@ -48,7 +49,8 @@ typedef struct rows_in {
     int64_t row_bytes, scale_bytes;
     int64_t n_chunks, n_whole; /* chunks of a row; those without padding */
     const uint8_t *then;   /* what is read after the run of rows, or NULL */
-    const uint8_t *ahead;  /* what to fetch while the present rows are read */
+    const uint8_t *ahead;  /* what to fetch while the present rows are read, */
+    fetching *fetch;       /* unless there are several tokens and this says it; or NULL */
 } rows_in;
 
 /* What lies fetch_distance behind `row` of the run that ends with `end`, and where the run is over, what is read
@@ -147,7 +149,9 @@ ALWAYS_INLINE void lanes_nibbles(const int RB, const int NT, const int PLANES, c
             for (int r = 0; r < RB; r++) {
                 const vi v = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                                               : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
-                prefetch_rows(RB, in->ahead + (c * RB + r) * VBYTES);
+                if (NT > 1 && in->fetch) {
+                    if (c % (LINE / VBYTES) == 0) fetch_line(in->fetch);
+                } else prefetch_rows(RB, in->ahead + (c * RB + r) * VBYTES);
                 low[r] = vi_and(v, vi_set8(15));
                 /* With more tokens the units that multiply, which also shift by matrices, have enough to do. */
                 high[r] = DOT_ADDS && NT > 1 ? vi_and(vi_shr4(v), vi_set8(15)) : vi_high_nibbles(v);
@@ -288,7 +292,9 @@ ALWAYS_INLINE void lanes_nibbles_f32(const int RB, const int NT, const bool PLAI
             for (int r = 0; r < RB; r++) {
                 v[r] = vi_kept(PLAIN || c < in->n_whole ? vi_load(w + r * in->row_bytes + c * VBYTES)
                                                         : load_chunk(w + r * in->row_bytes, c * VBYTES, in->row_bytes));
-                prefetch_rows(RB, in->ahead + (c * RB + r) * VBYTES);
+                if (NT > 1 && in->fetch) {
+                    if (c % (LINE / VBYTES) == 0) fetch_line(in->fetch);
+                } else prefetch_rows(RB, in->ahead + (c * RB + r) * VBYTES);
             }
             for (int t = 0; t < NT; t++) {
                 const float *x = (const float *)(const void *)in->token[t] + c * CHUNK;

@@ -16,6 +16,11 @@ void mox_kern_init_x86(mox_kern *k, int level)
 #define MOX_X86_VNNI(op) k->op = mox_##op##_avx512vnni;
         MOX_SIMD_LIST(MOX_X86_VNNI)
         break;
+    case 4:
+        mox_kern_init_x86(k, 3);
+#define MOX_X86_AMX(op) k->op = mox_##op##_amx;
+        MOX_SQUARES_LIST(MOX_X86_AMX)
+        break;
     default: break;
     }
 }

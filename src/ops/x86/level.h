@@ -3,6 +3,7 @@
  *   MOX_LEVEL 1  avx2        AVX2, FMA, F16C, BMI2           8 lanes
  *   MOX_LEVEL 2  avx512      + AVX-512 F, BW, VL, DQ        16 lanes
  *   MOX_LEVEL 3  avx512vnni  + VNNI, GFNI                   16 lanes
+ *   MOX_LEVEL 4  amx         + squares of bytes (squares.h), products with weights only
  */
 #ifndef MOX_OPS_X86_LEVEL_H
 #define MOX_OPS_X86_LEVEL_H
@@ -18,6 +19,10 @@
 #define MOX_AT(name) MOX_PASTE(name, avx512)
 #elif MOX_LEVEL == 3
 #define MOX_AT(name) MOX_PASTE(name, avx512vnni)
+#elif MOX_LEVEL == 4 && defined(__AMX_INT8__)
+#define MOX_AT(name) MOX_PASTE(name, amx)
+#elif MOX_LEVEL == 4
+#define MOX_AT(name) MOX_PASTE(name, squares)
 #else
 #error "MOX_LEVEL is not set"
 #endif
@@ -44,6 +49,7 @@ typedef __m256 vf;
 enum { LANES = 8, VBYTES = 32, CHAINS = 8, ROW_BLOCK = 2, ROWS_OF_TWO = 1, ROWS_OF_MORE = 1, FEW_WHOLE = 6, DOT_ANY = 0 };
 enum { DOT_ADDS = 0 };
 #define BLOCK_MAX 4 /* 4 sums and 4 totals of 8 rows in 16 registers */
+#define SQUARES 0
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
 ALWAYS_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
@@ -226,6 +232,7 @@ typedef __m512 vf;
 enum { LANES = 16, VBYTES = 64, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_TWO = 4, ROWS_OF_MORE = 2, FEW_WHOLE = 4, DOT_ANY = MOX_LEVEL >= 3 };
 enum { DOT_ADDS = MOX_LEVEL >= 3 };
 #define BLOCK_MAX 12
+#define SQUARES (MOX_LEVEL >= 4)
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 ALWAYS_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
@@ -485,7 +492,7 @@ ALWAYS_INLINE vi next_units(vi before, int64_t chunk, int shift)
  * share a 16-bit sum, so the unsigned side must be below 128: see vi_dot_wide. */
 ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 {
-#if MOX_LEVEL == 3
+#if MOX_LEVEL >= 3
     return _mm512_dpbusd_epi32(acc, unsigned8, signed8);
 #elif MOX_LEVEL == 2
     return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(unsigned8, signed8), _mm512_set1_epi16(1)));
@@ -496,7 +503,7 @@ ALWAYS_INLINE vi vi_dot(vi acc, vi unsigned8, vi signed8)
 
 /* Codes below 16 with one plane of activations, and with two: 256 * x + y.  Without VNNI
  * the products of two pairs fit a 16-bit sum. */
-#if MOX_LEVEL == 3
+#if MOX_LEVEL >= 3
 ALWAYS_INLINE vi vi_dot_nibbles(vi low, vi high, vi even, vi odd) { return vi_dot(vi_dot(vi_zero(), low, even), high, odd); }
 ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi odd1)
 {
@@ -522,7 +529,7 @@ ALWAYS_INLINE vi vi_dot_nibbles2(vi low, vi high, vi even, vi odd, vi even1, vi 
 /* vi_dot for any unsigned bytes. */
 ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
 {
-#if MOX_LEVEL == 3
+#if MOX_LEVEL >= 3
     return vi_dot(acc, unsigned8, signed8);
 #else
     const vi high = vi_dot(vi_zero(), vi_high_nibbles(unsigned8), signed8);
@@ -535,7 +542,7 @@ ALWAYS_INLINE vi vi_dot_wide(vi acc, vi unsigned8, vi signed8)
 ALWAYS_INLINE vi dot_broadcast(vi acc, vi codes, const uint8_t *words, int t, int n, const bool wide)
 {
     (void)n;
-#if MOX_LEVEL == 3 && defined(__GNUC__)
+#if MOX_LEVEL >= 3 && defined(__GNUC__)
     (void)wide;
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(codes), "m"(*(const int32_t(*)[1])(const void *)(words + 4 * t)));
     return acc;

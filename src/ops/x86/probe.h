@@ -4,6 +4,6 @@
 
 #include "ops/probe.h"
 
-mox_probe_kern_init_fn mox_probe_kern_init_avx2, mox_probe_kern_init_avx512, mox_probe_kern_init_avx512vnni;
+mox_probe_kern_init_fn mox_probe_kern_init_avx2, mox_probe_kern_init_avx512, mox_probe_kern_init_avx512vnni, mox_probe_kern_init_amx;
 
 #endif

@@ -1,0 +1,144 @@
+/* ops/simd/square.h -- several tokens on levels that multiply squares of bytes (SQUARES in level.h).
+ *
+ * Codes become bytes, row by row in the order of the file, and nothing is transposed: LANES rows of a unit of columns meet
+ * the lanes of a block, which are the high planes of its tokens and then the low ones.  The sums of a unit are whole
+ * numbers; they are scaled for row and lane, and added up in registers until the columns of the panel are done.
+ *
+ * Squares and vectors take turns for SPAN units at a time, which is what lies in the first cache meanwhile: changing
+ * between them costs as much as a unit does. */
+#ifndef MOX_OPS_SIMD_SQUARE_H
+#define MOX_OPS_SIMD_SQUARE_H
+
+#include "ops/simd/fetch.h"
+#include "ops/simd/tile.h"
+
+enum {
+    SPAN = 8,
+    BLOCKS = 64, /* that meet a tile while its totals are kept */
+    SLAB = 384   /* tokens whose results of LANES rows are collected */
+};
+
+typedef struct code_tile {
+    _Alignas(64) uint8_t codes[SPAN * LANES * 64]; /* [unit][row][column] */
+    _Alignas(64) float scale[PANEL / 32 * LANES], bias[PANEL / 32 * LANES]; /* [unit][row] */
+    _Alignas(64) int32_t sums[SPAN][SQUARE_SUMS];
+    _Alignas(64) float totals[BLOCKS][SQUARE_SUMS]; /* of a block: [row][lane] */
+    squares_shape shape;
+} code_tile;
+
+static void open_tile(code_tile *tile)
+{
+    tile->shape = (squares_shape){0};
+    memset(tile->sums, 0, sizeof tile->sums); /* lanes that no block has are read as well */
+}
+static void close_tile(code_tile *tile) { squares_end(&tile->shape); }
+
+/* Where the rows of a tile are. */
+typedef struct square_rows {
+    const uint8_t *w; /* the first of them */
+    int64_t row_bytes, n;
+    int bits;
+} square_rows;
+
+static square_rows rows_from(const mox_mat *m, int64_t row, int64_t n)
+{
+    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols);
+    return (square_rows){.w = m->w + row * row_bytes, .row_bytes = row_bytes, .n = n, .bits = m->layout.bits};
+}
+
+ALWAYS_INLINE void fill_rows(const int BITS, const int UNIT, const square_rows *rows, int64_t col, uint8_t *out)
+{
+    const int64_t row_bytes = rows->row_bytes;
+    const uint8_t *w = rows->w;
+    for (int64_t r = 0; r < rows->n; r++, w += row_bytes, out += UNIT) {
+        if (BITS == 4) split_unit(w + col / 2, UNIT, out);
+        else if (BITS == 8) memcpy(out, w + col, (size_t)UNIT);
+        else unpack_codes(w, rows->bits, col, UNIT, row_bytes, out);
+    }
+    for (int64_t r = rows->n; r < LANES; r++, out += UNIT) memset(out, 0, (size_t)UNIT);
+}
+
+/* One unit of all rows, from column col on. */
+static inline void fill_square(const square_rows *rows, int unit, int64_t col, uint8_t *out)
+{
+    if (rows->bits == 4 && unit == 64) fill_rows(4, 64, rows, col, out);
+    else if (rows->bits == 4) fill_rows(4, 32, rows, col, out);
+    else if (rows->bits == 8 && unit == 64) fill_rows(8, 64, rows, col, out);
+    else if (unit == 64) fill_rows(0, 64, rows, col, out);
+    else fill_rows(0, 32, rows, col, out);
+}
+
+/* acc[row] += the sums of one unit, scaled. */
+ALWAYS_INLINE void add_unit(const int32_t *sums, const float *scale, const float *bias, vf x, vf sum, vf acc[LANES])
+{
+#pragma GCC unroll 16
+    for (int r = 0; r < LANES; r++) {
+        acc[r] = vf_fma(vf_mul(vf_from_int(vi_load(sums + r * SQUARE_LANES)), x), vf_set(scale[r]), acc[r]);
+        acc[r] = vf_fma(sum, vf_set(bias[r]), acc[r]);
+    }
+}
+
+/* y[t][row] from rows of lanes. */
+ALWAYS_INLINE void put_rows(const float *acc, int64_t n, int planes, float *const *y)
+{
+    vi lanes[LANES];
+    for (int r = 0; r < LANES; r++) lanes[r] = vi_load(acc + r * LANES);
+    transpose(lanes);
+    float room[LANES][LANES];
+    for (int i = 0; i < LANES; i++) vi_store(room[i], lanes[i]);
+    for (int64_t t = 0; t < n; t++) {
+        const vf high = vf_load(room[t]);
+        vf_store(y[t], planes == 2 ? vf_add(high, vf_load(room[n + t])) : high);
+    }
+}
+
+/* What is asked for while a span is multiplied: few lines at a time, as few can be on their way. */
+typedef struct square_fetch {
+    fetching *codes;       /* weights from memory, or NULL */
+    const next_tile *next; /* scales and biases of the next tile, or NULL */
+    const uint8_t *acts;   /* those of the span that comes then, into the first cache, or NULL */
+} square_fetch;
+
+/* For each unit of the span; filling it asked for some lines of weights already. */
+enum { LINES_FILLING = 2, LINES_MULTIPLYING = 3, LINES_ADDING = 3, LINES_OF_ACTS = 16 };
+
+ALWAYS_INLINE void fetch_with_unit(const square_fetch *f, int64_t u, int64_t i)
+{
+    for (int k = 0; f->codes && k < LINES_ADDING; k++) fetch_line(f->codes);
+    if (f->next) {
+        prefetch_second(f->next->scales + u * f->next->unit_scales);
+        prefetch_second(f->next->biases + u * f->next->unit_scales);
+    }
+    for (int k = 0; f->acts && k < LINES_OF_ACTS; k++) prefetch_first(f->acts + (i * LINES_OF_ACTS + k) * LINE);
+}
+
+/* The units [u, u + span) of a panel, which begins with unit u0, for a block of n tokens: added to rows of lanes. */
+static void multiply_span(code_tile *tile, const act_plan *p, const uint8_t *acts, int64_t n, int64_t u0, int64_t u, int64_t span,
+                          const square_fetch *fetch, float *totals)
+{
+    const int64_t row_bytes = square_row_bytes(p, n);
+    const float *scale = (const float *)(const void *)(acts + p->units * p->unit / 4 * row_bytes) + u0 * n, *sum = scale + p->units * n;
+    enum { HALF = LANES / 2 }; /* tokens of two planes, at most */
+    static const float places[HALF + LANES] = {256, 256, 256, 256, 256, 256, 256, 256, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const vf place = vf_load(places + HALF - (p->planes == 2 ? n : 0)); /* what a plane counts, */
+    const vi token = lanes_again_from(n);                               /* and whose it is */
+    squares_begin(&tile->shape, p->unit, row_bytes / 4);
+    for (int64_t i = 0; i < span; i += 2) {
+        const uint8_t *lanes = acts + (u0 + u + i) * p->unit / 4 * row_bytes;
+        squares_multiply(&tile->shape, tile->codes + i * LANES * p->unit, lanes, row_bytes, i + 1 < span, tile->sums + i);
+        for (int k = 0; fetch->codes && k < 2 * LINES_MULTIPLYING; k++) fetch_line(fetch->codes);
+    }
+    vf acc[LANES];
+#pragma GCC unroll 16
+    for (int r = 0; r < LANES; r++) acc[r] = vf_load(totals + r * LANES);
+#pragma GCC unroll 1
+    for (int64_t i = u; i < u + span; i++) {
+        fetch_with_unit(fetch, u0 + i, i - u);
+        const vf x = vf_mul(vf_permute(vf_load_n(scale + i * n, n), token), place);
+        add_unit(tile->sums[i - u], tile->scale + i * LANES, tile->bias + i * LANES, x, vf_load_n(sum + i * n, n), acc);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < LANES; r++) vf_store(totals + r * LANES, acc[r]);
+}
+
+#endif
