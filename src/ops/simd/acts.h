@@ -14,7 +14,7 @@
  *   blocks  up to BLOCK_MAX tokens side by side, [unit][plane][word of 4 columns][token]
  *           for the tile kernels; f32: [column][token]
  *   squares whole numbers on levels that have SQUARES: [unit][word][plane][token], up to SQUARE_LANES planes of tokens side
- *           by side (square_row_bytes); for 4-bit codes the words of a unit are those of its even columns, then those of its
+ *           by side (low_lane); for 4-bit codes the words of a unit are those of its even columns, then those of its
  *           odd ones
  * A group of few tokens (are_few) is in rows, others are in blocks or squares of even size; never in
  * rows when results must not depend on n (deterministic). */
@@ -166,7 +166,9 @@ static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
 }
 
 #if SQUARES
-/* Bytes from a word of the lanes of n tokens to the next.  Whole lines are loaded fastest; four tokens have room for them. */
+/* The lane of the first token's low plane, and bytes from a word of all lanes to the next.  Whole lines are loaded fastest;
+ * four tokens have room for them. */
+static inline int64_t low_lane(int64_t n) { return n >= 4 ? SQUARE_LANES / 2 : n; }
 static inline int64_t square_row_bytes(const act_plan *p, int64_t n) { return n >= 4 ? 4 * SQUARE_LANES : 4 * p->planes * n; }
 
 /* Tokens [i0, i1) of a block of n, whose columns are at x[i]. */
@@ -183,7 +185,7 @@ ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_pl
             for (int k = 0; k < PLANES; k++) {
                 if (p->nibble) split_even_odd(planes[k], UNIT, halves, halves + UNIT / 2);
                 const int8_t *bytes = p->nibble ? halves : planes[k];
-                uint8_t *out = base + u * (UNIT / 4) * row_bytes + 4 * (k * n + i);
+                uint8_t *out = base + u * (UNIT / 4) * row_bytes + 4 * (k * low_lane(n) + i);
                 for (int w = 0; w < UNIT / 4; w++, out += row_bytes) memcpy(out, bytes + 4 * w, 4);
             }
         }

@@ -267,7 +267,9 @@ static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last
                     const int64_t unit = u0 + u + (i + 1 < b1 ? 0 : SPAN);
                     fetch.acts = x->acts + c.first * p->token_bytes + unit * p->unit / 4 * square_row_bytes(p, c.n);
                 }
-                multiply_span(tile, p, x->acts + b.first * p->token_bytes, b.n, u0, u, span, &fetch, tile->totals[i - b0]);
+                const uint8_t *acts = x->acts + b.first * p->token_bytes;
+                if (p->planes == 2) multiply_span(2, tile, p, acts, b.n, u0, u, span, &fetch, tile->totals[i - b0]);
+                else multiply_span(1, tile, p, acts, b.n, u0, u, span, &fetch, tile->totals[i - b0]);
             }
         }
     }

@@ -1,8 +1,8 @@
 /* ops/simd/square.h -- several tokens on levels that multiply squares of bytes (SQUARES in level.h).
  *
  * Codes become bytes, row by row in the order of the file, and nothing is transposed: LANES rows of a unit of columns meet
- * the lanes of a block, which are the high planes of its tokens and then the low ones.  The sums of a unit are whole
- * numbers; they are scaled for row and lane, and added up in registers until the columns of the panel are done.
+ * the lanes of a block, which are the high planes of its tokens, then the low ones.  The sums of a unit are whole
+ * numbers; they are scaled for row and token, and added up until all columns are done.
  *
  * Squares and vectors take turns for SPAN units at a time, which is what lies in the first cache meanwhile: changing
  * between them costs as much as a unit does. */
@@ -68,28 +68,38 @@ static inline void fill_square(const square_rows *rows, int unit, int64_t col, u
     else fill_rows(0, 32, rows, col, out);
 }
 
-/* acc[row] += the sums of one unit, scaled. */
-ALWAYS_INLINE void add_unit(const int32_t *sums, const float *scale, const float *bias, vf x, vf sum, vf acc[LANES])
+/* The sums of the planes of up to 16 tokens, or of 8, of a row or of two neighbours: what vectors of LANES hold. */
+ALWAYS_INLINE vi plane_sums(const int PLANES, const int32_t *sums, int64_t low, int v)
 {
+    if (PLANES == 1) return vi_load(sums + v * SQUARE_LANES);
+    const int32_t *row = sums + 2 * v * SQUARE_LANES;
+    return vi_add(vi_shl(vi_halves(row, row + SQUARE_LANES), 8), vi_halves(row + low, row + SQUARE_LANES + low));
+}
+
+/* acc[v] += the sums of one unit, scaled, in the order of codes.h: the same bytes.  A vector is one row of 16 tokens, or
+ * with two planes two rows of 8. */
+ALWAYS_INLINE void add_unit(const int PLANES, const int32_t *sums, int64_t low, const float *scale, const float *bias, vf x, vf sum, vf acc[LANES])
+{
+    const vf s = vf_load(scale), b = vf_load(bias);
 #pragma GCC unroll 16
-    for (int r = 0; r < LANES; r++) {
-        acc[r] = vf_fma(vf_mul(vf_from_int(vi_load(sums + r * SQUARE_LANES)), x), vf_set(scale[r]), acc[r]);
-        acc[r] = vf_fma(sum, vf_set(bias[r]), acc[r]);
+    for (int v = 0; v < LANES / PLANES; v++) {
+        const vf sv = PLANES == 1 ? vf_set(scale[v]) : vf_permute(s, vi_pair_of(v));
+        const vf bv = PLANES == 1 ? vf_set(bias[v]) : vf_permute(b, vi_pair_of(v));
+        acc[v] = vf_fma(vf_mul(vf_from_int(plane_sums(PLANES, sums, low, v)), sv), x, acc[v]);
+        acc[v] = vf_fma(bv, sum, acc[v]);
     }
 }
 
-/* y[t][row] from rows of lanes. */
-ALWAYS_INLINE void put_rows(const float *acc, int64_t n, int planes, float *const *y)
+/* y[t][row] from totals as add_unit has them. */
+ALWAYS_INLINE void put_rows(const float *totals, int64_t n, int planes, float *const *y)
 {
-    vi lanes[LANES];
-    for (int r = 0; r < LANES; r++) lanes[r] = vi_load(acc + r * LANES);
-    transpose(lanes);
+    const int64_t tokens = SQUARE_LANES / planes; /* of a row */
+    vi rows[LANES];
+    for (int r = 0; r < LANES; r++) rows[r] = vi_bits(vf_load_n(totals + r * tokens, tokens));
+    transpose(rows);
     float room[LANES][LANES];
-    for (int i = 0; i < LANES; i++) vi_store(room[i], lanes[i]);
-    for (int64_t t = 0; t < n; t++) {
-        const vf high = vf_load(room[t]);
-        vf_store(y[t], planes == 2 ? vf_add(high, vf_load(room[n + t])) : high);
-    }
+    for (int i = 0; i < LANES; i++) vi_store(room[i], rows[i]);
+    for (int64_t t = 0; t < n; t++) memcpy(y[t], room[t], sizeof room[t]);
 }
 
 /* What is asked for while a span is multiplied: few lines at a time, as few can be on their way. */
@@ -112,16 +122,12 @@ ALWAYS_INLINE void fetch_with_unit(const square_fetch *f, int64_t u, int64_t i)
     for (int k = 0; f->acts && k < LINES_OF_ACTS; k++) prefetch_first(f->acts + (i * LINES_OF_ACTS + k) * LINE);
 }
 
-/* The units [u, u + span) of a panel, which begins with unit u0, for a block of n tokens: added to rows of lanes. */
-static void multiply_span(code_tile *tile, const act_plan *p, const uint8_t *acts, int64_t n, int64_t u0, int64_t u, int64_t span,
-                          const square_fetch *fetch, float *totals)
+/* The units [u, u + span) of a panel, which begins with unit u0, for a block of n tokens: added to totals. */
+ALWAYS_INLINE void multiply_span(const int PLANES, code_tile *tile, const act_plan *p, const uint8_t *acts, int64_t n, int64_t u0, int64_t u,
+                                 int64_t span, const square_fetch *fetch, float *totals)
 {
     const int64_t row_bytes = square_row_bytes(p, n);
     const float *scale = (const float *)(const void *)(acts + p->units * p->unit / 4 * row_bytes) + u0 * n, *sum = scale + p->units * n;
-    enum { HALF = LANES / 2 }; /* tokens of two planes, at most */
-    static const float places[HALF + LANES] = {256, 256, 256, 256, 256, 256, 256, 256, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const vf place = vf_load(places + HALF - (p->planes == 2 ? n : 0)); /* what a plane counts, */
-    const vi token = lanes_again_from(n);                               /* and whose it is */
     squares_begin(&tile->shape, p->unit, row_bytes / 4);
     for (int64_t i = 0; i < span; i += 2) {
         const uint8_t *lanes = acts + (u0 + u + i) * p->unit / 4 * row_bytes;
@@ -130,15 +136,16 @@ static void multiply_span(code_tile *tile, const act_plan *p, const uint8_t *act
     }
     vf acc[LANES];
 #pragma GCC unroll 16
-    for (int r = 0; r < LANES; r++) acc[r] = vf_load(totals + r * LANES);
+    for (int v = 0; v < LANES / PLANES; v++) acc[v] = vf_load(totals + v * LANES);
 #pragma GCC unroll 1
     for (int64_t i = u; i < u + span; i++) {
         fetch_with_unit(fetch, u0 + i, i - u);
-        const vf x = vf_mul(vf_permute(vf_load_n(scale + i * n, n), token), place);
-        add_unit(tile->sums[i - u], tile->scale + i * LANES, tile->bias + i * LANES, x, vf_load_n(sum + i * n, n), acc);
+        vf x = vf_load_n(scale + i * n, n), s = vf_load_n(sum + i * n, n);
+        if (PLANES == 2) x = vf_twice(x), s = vf_twice(s); /* for both rows of a vector */
+        add_unit(PLANES, tile->sums[i - u], low_lane(n), tile->scale + i * LANES, tile->bias + i * LANES, x, s, acc);
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < LANES; r++) vf_store(totals + r * LANES, acc[r]);
+    for (int v = 0; v < LANES / PLANES; v++) vf_store(totals + v * LANES, acc[v]);
 }
 
 #endif

@@ -81,11 +81,15 @@ ALWAYS_INLINE void squares_multiply(const squares_shape *s, const uint8_t *codes
 #endif
 }
 
-/* 0, 1 .. n - 1, 0, 1 .. */
-ALWAYS_INLINE __m512i lanes_again_from(int64_t n)
+/* Eight numbers from each of two places; eight numbers twice; which of 16 numbers belong to the v-th pair of rows. */
+ALWAYS_INLINE __m512i vi_halves(const int32_t *a, const int32_t *b)
 {
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_min_epu32(lanes, _mm512_sub_epi32(lanes, _mm512_set1_epi32((int)n)));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)a)), _mm256_loadu_si256((const void *)b), 1);
+}
+ALWAYS_INLINE __m512 vf_twice(__m512 x) { return _mm512_shuffle_f32x4(x, x, 0x44); }
+ALWAYS_INLINE __m512i vi_pair_of(int v)
+{
+    return _mm512_inserti64x4(_mm512_set1_epi32(2 * v), _mm256_set1_epi32(2 * v + 1), 1);
 }
 
 /* Packed codes of 4 bits as bytes: those of even columns, then those of odd ones. */
