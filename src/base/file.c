@@ -369,12 +369,16 @@ static int output_to(const struct stat *file)
 }
 
 /* What a file would take the place of is written as it is: devices, pipes and what we write to anyway; a folder, too, which
- * the system refuses at once.  False: path is none of these.  *fd may be a negative errno, EWOULDBLOCK where nobody reads
+ * the system refuses at once, and so is what cannot be looked at.  False: path is none of these.  *fd may be a negative errno, EWOULDBLOCK where nobody reads
  * the pipe, which must not be waited for. */
 static bool open_in_place(const char *path, int *fd)
 {
     struct stat st;
-    if (stat(path, &st) != 0) return false;
+    if (stat(path, &st) != 0) {
+        if (errno == ENOENT) return false;
+        *fd = -errno; /* a link that the system does not follow, say: then neither do we */
+        return true;
+    }
     const int ours = output_to(&st);
     if (ours < 0 && S_ISREG(st.st_mode)) return false;
     *fd = ours >= 0 ? fcntl(ours, F_DUPFD_CLOEXEC, 0) /* behind what was written there */
@@ -388,7 +392,7 @@ static bool open_in_place(const char *path, int *fd)
  * out of memory. */
 static char *follow_links(const char *path)
 {
-    enum { MOST = 40 }; /* as the system follows; links in a circle are left as they are */
+    enum { MOST = 40 }; /* as the system follows */
     char *at = mox_strdup(path), target[4096];
     for (int i = 0; at && i < MOST; i++) {
         const ssize_t n = readlink(at, target, sizeof target);

@@ -92,13 +92,14 @@ int mox_cli_conversation_add(mox_cli_conversation *c, const char *role, const ch
 
 int mox_cli_conversation_set_system(mox_cli_conversation *c, const char *text, size_t n)
 {
-    if (c->n > 0 && strcmp(c->messages[0].role, "system") == 0) {
+    const bool replaces = c->n > 0 && strcmp(c->messages[0].role, "system") == 0;
+    const int code = n > 0 ? mox_cli_conversation_add(c, "system", text, n) : EXIT_OK;
+    if (code != EXIT_OK) return code; /* with the old one still there */
+    if (replaces) {
         free_message(&c->messages[0]);
         memmove(c->messages, c->messages + 1, --c->n * sizeof *c->messages);
     }
     if (n == 0) return EXIT_OK;
-    const int code = mox_cli_conversation_add(c, "system", text, n);
-    if (code != EXIT_OK) return code;
     const mox_cli_message system = c->messages[c->n - 1];
     memmove(c->messages + 1, c->messages, (c->n - 1) * sizeof *c->messages);
     c->messages[0] = system;

@@ -159,9 +159,14 @@ int mox_cli_slash_set_system(mox_cli_chat *c, const char *text)
         mox_cli_say("out of memory for the system prompt");
         return EXIT_FULL;
     }
+    const int code = mox_cli_conversation_set_system(&c->conversation, text, strlen(text));
+    if (code != EXIT_OK) {
+        mox_free(copy);
+        return code;
+    }
     mox_free(c->system);
     c->system = copy;
-    return mox_cli_conversation_set_system(&c->conversation, text, strlen(text));
+    return EXIT_OK;
 }
 
 static mox_cli_slash_result set_system(mox_cli_chat *c, const char *argument)

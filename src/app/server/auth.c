@@ -59,14 +59,14 @@ static int read_key_file(mox_auth *a, const char *path)
     return code;
 }
 
-/* As browsers write them: a scheme and a host, with nothing behind it but a port; or "null". */
+/* As browsers write them: a scheme and a host, with nothing behind it but a port; "file://"; or "null". */
 static int check_origin(const char *origin)
 {
     static const char in_scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
     const size_t n = strspn(origin, in_scheme);
     const char *rest = origin + n + (n > 0 && strncmp(origin + n, "://", 3) == 0 ? 3 : 0);
     const bool host = rest > origin + n && *rest && !strpbrk(rest, "/?#*, \t");
-    if (host || strcmp(origin, "*") == 0 || strcmp(origin, "null") == 0) return EXIT_OK;
+    if (host || strcmp(origin, "*") == 0 || strcmp(origin, "null") == 0 || strcmp(origin, "file://") == 0) return EXIT_OK;
     mox_cli_say("--cors-origin takes a scheme and a host such as https://chat.example.org or http://10.0.0.5:3000, "
                 "or * for all, not '%s'", origin);
     return EXIT_USAGE;
