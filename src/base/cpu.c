@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -29,13 +30,17 @@ static unsigned saved_registers(void)
     return low;
 }
 
-/* Tiles are 8 KiB of registers that Linux saves for processes that asked for them. */
+/* Tiles are 8 KiB of registers that Linux saves for processes that asked for them, for good: stacks of signal handlers
+ * must have room for them from then on.  So it is asked once, and a refusal stands. */
 static bool may_use_tiles(unsigned saved, unsigned features7)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-    enum { ASK = 0x1023, TILE_DATA = 18 };
+    static atomic_int answer; /* 0: not asked yet */
+    enum { ASK = 0x1023, TILE_DATA = 18, YES = 1, NO = 2 };
     const unsigned state = 3u << 17, tiles = (1u << 24) | (1u << 25);
-    return (saved & state) == state && (features7 & tiles) == tiles && syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+    if ((saved & state) != state || (features7 & tiles) != tiles) return false;
+    if (atomic_load(&answer) == 0) atomic_store(&answer, syscall(SYS_arch_prctl, (long)ASK, (long)TILE_DATA) == 0 ? YES : NO);
+    return atomic_load(&answer) == YES;
 #else
     (void)saved;
     (void)features7;

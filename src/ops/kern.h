@@ -91,7 +91,8 @@ typedef struct mox_kern {
 #undef MOX_KERN_SLOT
     /* What this processor is fastest with: one token meets one row at a time, and tiles are for more tokens. */
     bool by_rows;
-    /* And how it is asked for memory: in stripes, where several tokens are computed meanwhile (simd/fetch.h). */
+    /* And how it is asked for memory: in stripes, where several tokens are computed meanwhile (simd/fetch.h); squares
+     * always do. */
     bool stripes;
 } mox_kern;
 

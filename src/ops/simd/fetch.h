@@ -38,11 +38,11 @@ static inline void fetch_block(fetching *f, const uint8_t *at)
     f->left = STRIPES;
 }
 
-/* Of [at, end), and of `then`. */
+/* Of [at, end), which may be empty, and of the first FETCH_BLOCK bytes of `then`: whoever reads those begins behind them. */
 static inline fetching fetch_behind(const uint8_t *at, const uint8_t *end, const uint8_t *then)
 {
     fetching f = {.end = end, .then = then};
-    fetch_block(&f, at < end ? at : end);
+    fetch_block(&f, at);
     return f;
 }
 

@@ -7,7 +7,6 @@
 #include "base/size.h"
 #include "ops/kern.h"
 #include "ops/simd/rows.h"
-#include "ops/simd/fetch.h"
 #if SQUARES
 #include "ops/simd/square.h"
 #else
@@ -150,13 +149,13 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_
         prefetch_second(then->scales + i);
         prefetch_second(then->biases + i);
     }
-    fetching fetch = fetch_behind(x->m->w + begin * in.row_bytes + FETCH_BLOCK, x->m->w + end * in.row_bytes, then->w);
+    fetching fetch = fetch_behind(x->m->w + mox_min_i64(begin * in.row_bytes + FETCH_BLOCK, end * in.row_bytes), x->m->w + end * in.row_bytes, then->w);
     for (int64_t r0 = begin; r0 < end; r0 += step) {
         const int64_t r1 = r0 + step < end ? r0 + step : end;
         in.then = r1 < end ? x->m->w + r1 * in.row_bytes : then->w;
         for (int64_t t = 0, n; t < x->n; t += n) {
             n = mox_ceil_div(x->n - t, mox_ceil_div(x->n - t, PASS)); /* passes of even size */
-            in.fetch = x->p.stripes && t == 0 ? &fetch : NULL;
+            in.fetch = x->p.stripes && n > 1 && t == 0 ? &fetch : NULL;
             for (int64_t i = 0; i < n; i++) in.token[i] = x->acts + (x->token ? x->token[t + i] : t + i) * x->p.token_bytes;
             choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW && !x->p.by_rows, n)(&in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
         }
@@ -220,8 +219,9 @@ static void fetch_first(product *x, int64_t begin, int64_t end, fetching *ahead)
 {
     if (SQUARES) {
         const int64_t row_bytes = mox_mat_row_bytes(&x->m->layout, x->m->cols);
-        const uint8_t *w = x->m->w;
-        *ahead = fetch_behind(w + begin * row_bytes + (x->fetched ? FETCH_BLOCK : LANES * row_bytes), w + end * row_bytes, x->after.w);
+        const uint8_t *from = x->m->w + begin * row_bytes, *to = x->m->w + end * row_bytes;
+        for (int64_t at = 0; x->p.integer && !x->fetched && at < FETCH_BLOCK && at < to - from; at += LINE) prefetch_second(from + at);
+        *ahead = fetch_behind(to - from > FETCH_BLOCK ? from + FETCH_BLOCK : to, to, x->after.w);
         x->ahead = ahead;
     }
     if (!x->p.integer || x->fetched) return;
@@ -248,6 +248,8 @@ static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last
     const act_plan *p = &x->p;
     const next_tile next = tile_after(x, row, last);
     const square_rows rows = rows_from(x->m, row, n_rows);
+    const int lines = (int)(LANES * rows.row_bytes / p->units / LINE); /* of a unit, asked for a few at a time */
+    const int filling = lines / 4, multiplying = 3 * lines / 8, adding = lines - filling - multiplying;
     memset(tile->totals, 0, (size_t)(b1 - b0) * sizeof tile->totals[0]);
     for (int64_t col = 0; col < p->cols; col += PANEL) {
         const int64_t n = p->cols - col < PANEL ? p->cols - col : PANEL, u0 = col / p->unit, n_units = n / p->unit;
@@ -257,11 +259,12 @@ static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last
             const int64_t span = mox_min_i64(SPAN, n_units - u);
             for (int64_t k = 0; k < span; k++) {
                 fill_square(&rows, p->unit, (u0 + u + k) * p->unit, tile->codes + k * LANES * p->unit);
-                for (int line = 0; b0 == 0 && line < LINES_FILLING; line++) fetch_line(x->ahead);
+                for (int line = 0; b0 == 0 && line < filling; line++) fetch_line(x->ahead);
             }
             for (int64_t i = b0; i < b1; i++) {
                 const block b = block_at(p, x->n, i);
-                square_fetch fetch = {.codes = i == 0 ? x->ahead : NULL, .next = i == 0 && next.scales ? &next : NULL};
+                square_fetch fetch = {.codes = i == 0 ? x->ahead : NULL, .multiplying = multiplying, .adding = adding, .words = p->unit / 4,
+                                      .next = i == 0 && next.scales ? &next : NULL};
                 if (b1 - b0 > 1) { /* one alone stays in the first cache */
                     const block c = block_at(p, x->n, i + 1 < b1 ? i + 1 : b0);
                     const int64_t unit = u0 + u + (i + 1 < b1 ? 0 : SPAN);

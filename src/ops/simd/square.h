@@ -81,8 +81,9 @@ ALWAYS_INLINE vi plane_sums(const int PLANES, const int32_t *sums, int64_t low, 
 ALWAYS_INLINE void add_unit(const int PLANES, const int32_t *sums, int64_t low, const float *scale, const float *bias, vf x, vf sum, vf acc[LANES])
 {
     const vf s = vf_load(scale), b = vf_load(bias);
+    const int n_v = LANES / PLANES; /* here, for a compiler that takes the division for a reason not to unroll */
 #pragma GCC unroll 16
-    for (int v = 0; v < LANES / PLANES; v++) {
+    for (int v = 0; v < n_v; v++) {
         const vf sv = PLANES == 1 ? vf_set(scale[v]) : vf_permute(s, vi_pair_of(v));
         const vf bv = PLANES == 1 ? vf_set(bias[v]) : vf_permute(b, vi_pair_of(v));
         acc[v] = vf_fma(vf_mul(vf_from_int(plane_sums(PLANES, sums, low, v)), sv), x, acc[v]);
@@ -104,22 +105,22 @@ ALWAYS_INLINE void put_rows(const float *totals, int64_t n, int planes, float *c
 
 /* What is asked for while a span is multiplied: few lines at a time, as few can be on their way. */
 typedef struct square_fetch {
-    fetching *codes;       /* weights from memory, or NULL */
-    const next_tile *next; /* scales and biases of the next tile, or NULL */
-    const uint8_t *acts;   /* those of the span that comes then, into the first cache, or NULL */
+    fetching *codes;         /* weights from memory, or NULL, */
+    int multiplying, adding; /*   lines of them for each unit while squares are multiplied, and while sums are added */
+    const next_tile *next;   /* scales and biases of the next tile, or NULL */
+    const uint8_t *acts;     /* those of the span that comes then, into the first cache, or NULL, */
+    int64_t words;           /*   lines of them for each unit */
 } square_fetch;
 
-/* For each unit of the span; filling it asked for some lines of weights already. */
-enum { LINES_FILLING = 2, LINES_MULTIPLYING = 3, LINES_ADDING = 3, LINES_OF_ACTS = 16 };
-
+/* With the i-th unit of a span, unit u of all. */
 ALWAYS_INLINE void fetch_with_unit(const square_fetch *f, int64_t u, int64_t i)
 {
-    for (int k = 0; f->codes && k < LINES_ADDING; k++) fetch_line(f->codes);
+    for (int k = 0; f->codes && k < f->adding; k++) fetch_line(f->codes);
     if (f->next) {
         prefetch_second(f->next->scales + u * f->next->unit_scales);
         prefetch_second(f->next->biases + u * f->next->unit_scales);
     }
-    for (int k = 0; f->acts && k < LINES_OF_ACTS; k++) prefetch_first(f->acts + (i * LINES_OF_ACTS + k) * LINE);
+    for (int64_t k = 0; f->acts && k < f->words; k++) prefetch_first(f->acts + (i * f->words + k) * LINE);
 }
 
 /* The units [u, u + span) of a panel, which begins with unit u0, for a block of n tokens: added to totals. */
@@ -132,11 +133,12 @@ ALWAYS_INLINE void multiply_span(const int PLANES, code_tile *tile, const act_pl
     for (int64_t i = 0; i < span; i += 2) {
         const uint8_t *lanes = acts + (u0 + u + i) * p->unit / 4 * row_bytes;
         squares_multiply(&tile->shape, tile->codes + i * LANES * p->unit, lanes, row_bytes, i + 1 < span, tile->sums + i);
-        for (int k = 0; fetch->codes && k < 2 * LINES_MULTIPLYING; k++) fetch_line(fetch->codes);
+        for (int k = 0; fetch->codes && k < 2 * fetch->multiplying; k++) fetch_line(fetch->codes);
     }
     vf acc[LANES];
+    const int n_v = LANES / PLANES;
 #pragma GCC unroll 16
-    for (int v = 0; v < LANES / PLANES; v++) acc[v] = vf_load(totals + v * LANES);
+    for (int v = 0; v < n_v; v++) acc[v] = vf_load(totals + v * LANES);
 #pragma GCC unroll 1
     for (int64_t i = u; i < u + span; i++) {
         fetch_with_unit(fetch, u0 + i, i - u);
@@ -145,7 +147,7 @@ ALWAYS_INLINE void multiply_span(const int PLANES, code_tile *tile, const act_pl
         add_unit(PLANES, tile->sums[i - u], low_lane(n), tile->scale + i * LANES, tile->bias + i * LANES, x, s, acc);
     }
 #pragma GCC unroll 16
-    for (int v = 0; v < LANES / PLANES; v++) vf_store(totals + v * LANES, acc[v]);
+    for (int v = 0; v < n_v; v++) vf_store(totals + v * LANES, acc[v]);
 }
 
 #endif

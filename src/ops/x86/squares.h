@@ -15,12 +15,12 @@
 
 enum { SQUARE_ROWS = 16, SQUARE_LANES = 16, SQUARE_SUMS = SQUARE_ROWS * SQUARE_LANES };
 
-/* What the registers hold, and what the sums lie in: always SQUARE_LANES of a row, of which `lanes` are written. */
+/* What the registers are for.  Sums of a row lie SQUARE_LANES apart, however many lanes there are. */
 typedef struct squares_shape {
     int64_t unit, lanes; /* 0: none yet */
 } squares_shape;
 
-/* Asks the system for the registers is what base/cpu.c does; here they get their shape, if it is another one. */
+/* Shapes the registers, unless they have this shape; base/cpu.c asked the system for them. */
 ALWAYS_INLINE void squares_begin(squares_shape *s, int64_t unit, int64_t lanes)
 {
     if (s->unit == unit && s->lanes == lanes) return;
@@ -57,6 +57,7 @@ ALWAYS_INLINE void squares_multiply(const squares_shape *s, const uint8_t *codes
 {
     const int64_t square = SQUARE_ROWS * s->unit, unit_bytes = s->unit / 4 * row_bytes;
 #ifdef __AMX_INT8__
+    __asm__ volatile("" : : : "memory"); /* gcc is not told that loads of tiles read memory */
     _tile_zero(0);
     _tile_loadd(4, codes, s->unit);
     _tile_loadd(5, acts, row_bytes);
