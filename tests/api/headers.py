@@ -11,7 +11,7 @@ from pathlib import Path
 # The headers of the vector kernels are compiled for the highest level of this machine's family.
 LEVELS = {
     "x86": ["-DMOX_LEVEL=4", "-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
-            "-mavx512vnni", "-mgfni", "-mamx-tile", "-mamx-int8"],
+            "-mavx512vnni", "-mgfni", "-mamx-tile", "-mamx-int8", "-DMOX_AMX"],
     "arm": ["-DMOX_LEVEL=3", "-march=armv8.2-a+dotprod+i8mm"],
 }
 # Headers of GPU kernels are compiled for the emulated GPU; those that only host code includes are not.

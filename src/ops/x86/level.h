@@ -19,7 +19,7 @@
 #define MOX_AT(name) MOX_PASTE(name, avx512)
 #elif MOX_LEVEL == 3
 #define MOX_AT(name) MOX_PASTE(name, avx512vnni)
-#elif MOX_LEVEL == 4 && defined(__AMX_INT8__)
+#elif MOX_LEVEL == 4 && defined(MOX_AMX)
 #define MOX_AT(name) MOX_PASTE(name, amx)
 #elif MOX_LEVEL == 4
 #define MOX_AT(name) MOX_PASTE(name, squares)

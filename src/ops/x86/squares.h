@@ -3,7 +3,7 @@
  * sums[row][lane] = sum over k of codes[row][k] * acts[k][lane] for 16 rows of `unit` codes (32 or 64, unsigned) and up to
  * 16 lanes of signed bytes, which lie as [word of 4 k][lane][4].
  *
- * Compiled without AMX the same is plain C: so a processor that lacks it checks everything around these instructions
+ * Without MOX_AMX the same is plain C: so a processor that lacks it checks everything around these instructions
  * (tests/check). */
 #ifndef MOX_OPS_X86_SQUARES_H
 #define MOX_OPS_X86_SQUARES_H
@@ -25,7 +25,7 @@ ALWAYS_INLINE void squares_begin(squares_shape *s, int64_t unit, int64_t lanes)
 {
     if (s->unit == unit && s->lanes == lanes) return;
     *s = (squares_shape){unit, lanes};
-#ifdef __AMX_INT8__
+#ifdef MOX_AMX
     enum { SUMS = 0, CODES_0 = 4, ACTS_0, CODES_1, ACTS_1 };
     _Alignas(64) struct {
         uint8_t palette, start_row, reserved[14];
@@ -43,7 +43,7 @@ ALWAYS_INLINE void squares_begin(squares_shape *s, int64_t unit, int64_t lanes)
 /* Gives the registers back: a thread that is switched saves no more of them. */
 ALWAYS_INLINE void squares_end(const squares_shape *s)
 {
-#ifdef __AMX_INT8__
+#ifdef MOX_AMX
     if (s->unit) _tile_release();
 #else
     (void)s;
@@ -56,7 +56,7 @@ ALWAYS_INLINE void squares_multiply(const squares_shape *s, const uint8_t *codes
                                     int32_t (*sums)[SQUARE_SUMS])
 {
     const int64_t square = SQUARE_ROWS * s->unit, unit_bytes = s->unit / 4 * row_bytes;
-#ifdef __AMX_INT8__
+#ifdef MOX_AMX
     __asm__ volatile("" : : : "memory"); /* gcc is not told that loads of tiles read memory */
     _tile_zero(0);
     _tile_loadd(4, codes, s->unit);
