@@ -369,8 +369,8 @@ static int output_to(const struct stat *file)
 }
 
 /* What a file would take the place of is written as it is: devices, pipes and what we write to anyway; a folder, too, which
- * the system refuses at once, and so is what cannot be looked at.  False: path is none of these.  *fd may be a negative errno, EWOULDBLOCK where nobody reads
- * the pipe, which must not be waited for. */
+ * the system refuses at once, and so is what cannot be looked at.  False: path is none of these.  *fd may be a negative
+ * errno, EWOULDBLOCK where nobody reads the pipe, which must not be waited for. */
 static bool open_in_place(const char *path, int *fd)
 {
     struct stat st;

@@ -267,7 +267,8 @@ static void check_complete(void)
 static void list_all(void)
 {
     for (int level = 0; level < mox_isa_count(); level++)
-        printf("level %s%s\n", mox_isa_name(level), mox_isa_available(level) ? "" : is_emulated(level) ? " (emulated)" : " (not on this processor)");
+        printf("level %s%s\n", mox_isa_name(level),
+               mox_isa_available(level) ? "" : is_emulated(level) ? " (emulated)" : " (not on this processor)");
     for (int t = 0; t < N_TABLES; t++)
         for (const ck_op *op = tables[t]; op->name; op++)
             if (wanted(op)) printf("%s\n", op->name);

@@ -85,7 +85,11 @@ static double dot(const known *w, int64_t r, const float *x, double *allowed)
 static void *scratch(int64_t n, int64_t cols) { return ck_bytes(mox_matmul_scratch(n, cols)); }
 
 /* What the entries tell kernels of the level. */
-static mox_matmul_how level_how(void) { return (mox_matmul_how){.precision = ck.exec.precision, .by_rows = ck.exec.kern->by_rows, .stripes = ck.exec.kern->stripes}; }
+static mox_matmul_how level_how(void)
+{
+    const mox_kern *k = ck.exec.kern;
+    return (mox_matmul_how){.precision = ck.exec.precision, .by_rows = k->by_rows, .stripes = k->stripes};
+}
 
 /* ---- matmul ---- */
 
@@ -140,6 +144,23 @@ static void check_preference(const mox_matmul_args *a, const known *w)
     if (a->n == 1) ck_exact(b.y, a->y, a->w.rows * 4, "y, rows in another order");
 }
 
+/* A level whose products alone are its own, as amx, gives the bytes of the level below where results must not depend on n:
+ * what is written down on one processor holds on the other. */
+static void check_as_below(const mox_matmul_args *a)
+{
+    if (!ck.below || ck.on_device || ck.exec.kern->attention != ck.below->attention) return;
+    mox_exec e = ck.exec;
+    mox_matmul_args own = *a, below = *a;
+    e.deterministic = true;
+    own.y = ck_f32(a->n * a->y_stride);
+    below.y = ck_f32(a->n * a->y_stride);
+    ck_ok(mox_op_matmul(&e, &own, NULL), NULL);
+    e.kern = ck.below;
+    ck_ok(mox_op_matmul(&e, &below, NULL), NULL);
+    for (int64_t t = 0; t < a->n; t++)
+        ck_exact(own.y + t * a->y_stride, below.y + t * a->y_stride, a->w.rows * 4, "y, as the level below has it");
+}
+
 static void matmul_case(kind k, int64_t rows, int64_t cols, int64_t n, int64_t pad, bool with_bias)
 {
     cols = fit(k, cols);
@@ -157,6 +178,7 @@ static void matmul_case(kind k, int64_t rows, int64_t cols, int64_t n, int64_t p
     check_product(&a, &w);
     if (n > 0 && rows <= 9) check_independence(&a);
     if (n > 0 && n <= 9) check_preference(&a, &w);
+    check_as_below(&a);
 }
 
 /* All weight but one meets a zero: a wrong column or group cannot hide in a sum. */

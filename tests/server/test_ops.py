@@ -143,7 +143,7 @@ def test_origins_that_match_nothing():
                    "https://a,https://b", ""):
         words = ("--cors-origin", "https://good.example", "--cors-origin", origin)
         refused(*words, code=2, says="such as https://chat.example.org")
-    for origin in ("*", "null", "http://10.0.0.5:3000", "HTTPS://[::1]:8", "chrome-extension://abc"):
+    for origin in ("*", "null", "http://10.0.0.5:3000", "HTTPS://[::1]:8", "chrome-extension://abc", "file://"):
         refused("--cors-origin", origin, "-m", "/nowhere", code=3, says="/nowhere")
 
 

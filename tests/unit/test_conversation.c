@@ -191,6 +191,8 @@ static void test_changed_past(void **state)
         const mox_tokens prompt = {c.timeline.ids, stats.n_prompt, stats.n_prompt};
         check_from_scratch(&s, &settings, &prompt, false, turn);
         mox_turn_destroy(&turn);
+        assert_int_equal(mox_cli_conversation_set_system(&c, "Be \xff.", 5), EXIT_USAGE); /* the old one stays */
+        assert_string_equal(c.messages[0].json, "{\"role\": \"system\", \"content\": \"Be kind.\"}");
         assert_int_equal(mox_cli_conversation_set_system(&c, "", 0), EXIT_OK);
         assert_int_equal(c.n, 4);
         assert_string_equal(c.messages[0].role, "user");

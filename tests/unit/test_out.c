@@ -1,6 +1,7 @@
 /* Files that appear when they are complete, written by several at once: all of one writer's bytes or of another's. */
 #include "base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -214,6 +215,32 @@ static void a_link_stays_a_link(void **state)
     assert_int_equal(unlink(second), 0);
 }
 
+/* Links in a circle, which the system does not follow: neither is replaced by a file. */
+static void what_cannot_be_looked_at_is_left_alone(void **state)
+{
+    (void)state;
+    mox_out o;
+    mox_err err;
+    struct stat st;
+    char first[80], second[80];
+    (void)snprintf(first, sizeof first, "%s/first", folder);
+    (void)snprintf(second, sizeof second, "%s/second", folder);
+    (void)unlink(path);
+    assert_int_equal(symlink("second", first), 0);
+    assert_int_equal(symlink("first", second), 0);
+    assert_int_equal(mox_out_open(&o, first, &err), MOX_E_IO);
+    assert_non_null(strstr(err.msg, first));
+    assert_non_null(strstr(err.msg, strerror(ELOOP)));
+    assert_int_equal(lstat(first, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(lstat(second, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(unlink(first), 0);
+    assert_int_equal(unlink(second), 0);
+    assert_int_equal(rmdir(folder), 0); /* nothing else is left there */
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
 static void a_folder_is_refused_at_once(void **state)
 {
     (void)state;
@@ -301,6 +328,7 @@ int main(void)
                                        cmocka_unit_test(a_pipe_without_a_reader_is_refused),
                                        cmocka_unit_test(our_own_output_stays_where_it_is),
                                        cmocka_unit_test(a_link_stays_a_link),
+                                       cmocka_unit_test(what_cannot_be_looked_at_is_left_alone),
                                        cmocka_unit_test(a_folder_is_refused_at_once),
                                        cmocka_unit_test(no_reader_sees_a_mixture)};
     return cmocka_run_group_tests_name("out", tests, make_folder, remove_folder);

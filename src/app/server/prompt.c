@@ -379,12 +379,12 @@ mox_status mox_ask_render(const mox_ask *a, const mox_server *s, mox_asked *out,
 {
     message_list l = {0};
     rendering r = {.ask = a, .server = s, .list = &l};
-    mox_status status =
-        !s->session.chat ? mox_fail(err, MOX_E_ARG,
-                                    "messages: this model has no chat template; use /v1/completions, or start the "
-                                    "server with --template")
-                         : mox_messages_each("messages", (mox_json_text){mox_writer_text(&a->messages.w), a->messages.w.n},
-                                             add_message, &l, err);
+    const mox_json_text messages = {mox_writer_text(&a->messages.w), a->messages.w.n};
+    mox_status status = MOX_OK;
+    if (!s->session.chat)
+        status = mox_fail(err, MOX_E_ARG, "messages: this model has no chat template; use /v1/completions, or start the "
+                                          "server with --template");
+    else status = mox_messages_each("messages", messages, add_message, &l, err);
     if (status == MOX_OK && l.n == 0)
         status = mox_fail(err, MOX_E_ARG, "messages is empty: there is nothing to answer");
     if (status == MOX_OK) {

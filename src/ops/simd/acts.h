@@ -6,7 +6,7 @@
  * where sum_u is that of the rounded values: with the true sum, rounding errors of
  * code and bias terms would not cancel.  Otherwise activations stay f32.
  *
- * Three arrangements, all of token_bytes per token:
+ * Three arrangements:
  *   rows    one token after the other; for 4-bit codes ("nibble") a chunk of 2 VBYTES
  *           columns is its even columns, then its odd ones, as the codes come out of
  *           packed bytes; f32 nibble: [8][LANES] with column 8 l + j at [j][l], divided
@@ -23,9 +23,6 @@
 
 #include "ops/matmul.h"
 #include "ops/simd/level.h"
-#if SQUARES
-#include "ops/x86/squares.h"
-#endif
 
 enum {
     CHUNK = 2 * VBYTES,
@@ -42,7 +39,9 @@ typedef struct act_plan {
     int planes; /* integer: 1 or 2 */
     int few;    /* tokens that dot products take, and not tiles */
     int block;  /* tokens of a block at most */
-    int64_t cols, cols_padded, units, units_padded, token_bytes;
+    int64_t cols, cols_padded, units, units_padded;
+    int64_t token_bytes; /* of a token in rows, */
+    int64_t block_bytes; /* and of each token of a block */
 } act_plan;
 
 static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, const mox_matmul_how *how)
@@ -65,7 +64,7 @@ static inline act_plan plan_acts(const mox_mat_layout *l, int64_t cols, const mo
     p.units_padded = (p.units + LANES - 1) / LANES * LANES;
     p.token_bytes = (p.integer ? p.planes * p.cols_padded + 8 * p.units_padded : 4 * p.cols_padded + 4 * p.units_padded);
     p.token_bytes = (p.token_bytes + 63) / 64 * 64;
-    if (p.square) p.token_bytes = mox_matmul_scratch(1, cols); /* all there is */
+    p.block_bytes = p.square ? mox_matmul_scratch(1, cols) /* all there is: few tokens have lanes that nobody uses */ : p.token_bytes;
     return p;
 }
 
@@ -165,32 +164,26 @@ static void prepare_int_row(const act_plan *p, const float *x, uint8_t *token)
     }
 }
 
-#if SQUARES
-/* The lane of the first token's low plane, and bytes from a word of all lanes to the next.  Whole lines are loaded fastest;
- * four tokens have room for them. */
-static inline int64_t low_lane(int64_t n) { return n >= 4 ? SQUARE_LANES / 2 : n; }
-static inline int64_t square_row_bytes(const act_plan *p, int64_t n) { return n >= 4 ? 4 * SQUARE_LANES : 4 * p->planes * n; }
+/* Bytes from one to the next, in a block of n tokens. */
+typedef struct block_strides {
+    int64_t unit, plane, word;
+} block_strides;
 
-/* Tokens [i0, i1) of a block of n, whose columns are at x[i]. */
-ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_plan *p, const float *const *x, uint8_t *base,
-                                  int64_t n, int64_t i0, int64_t i1)
+#if SQUARES
+/* The lane of the first token's low plane.  Whole lines of words are loaded fastest; four tokens have room for them. */
+static inline int64_t low_lane(int64_t n) { return n >= 4 ? SQUARE_LANES / 2 : n; }
+static inline block_strides strides_of(const act_plan *p, int64_t n)
 {
-    const int64_t row_bytes = square_row_bytes(p, n);
-    float *scale = (float *)(void *)(base + p->units * UNIT / 4 * row_bytes), *sum = scale + n * p->units;
-    for (int64_t u = 0; u < p->units; u++)
-        for (int64_t i = i0; i < i1; i++) {
-            int8_t planes[2][64], halves[64];
-            float spare[64];
-            quantize_unit(unit_columns(p, x[i], u, spare), UNIT, PLANES, planes, &scale[u * n + i], &sum[u * n + i]);
-            for (int k = 0; k < PLANES; k++) {
-                if (p->nibble) split_even_odd(planes[k], UNIT, halves, halves + UNIT / 2);
-                const int8_t *bytes = p->nibble ? halves : planes[k];
-                uint8_t *out = base + u * (UNIT / 4) * row_bytes + 4 * (k * low_lane(n) + i);
-                for (int w = 0; w < UNIT / 4; w++, out += row_bytes) memcpy(out, bytes + 4 * w, 4);
-            }
-        }
+    const int64_t word = n >= 4 ? 4 * SQUARE_LANES : 4 * p->planes * n;
+    return (block_strides){.unit = p->unit / 4 * word, .plane = 4 * low_lane(n), .word = word};
 }
 #else
+static inline block_strides strides_of(const act_plan *p, int64_t n)
+{
+    return (block_strides){.unit = p->planes * p->unit * n, .plane = p->unit * n, .word = 4 * n};
+}
+#endif
+
 /* Tokens [i0, i1) of a block of n, whose columns are at x[i]: unit after unit, so that what is
  * written stays in the first cache while the tokens fill it. */
 ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_plan *p, const float *const *x, uint8_t *base,
@@ -198,23 +191,29 @@ ALWAYS_INLINE void fill_int_block(const int UNIT, const int PLANES, const act_pl
 {
     const int64_t units = p->units;
     const bool nibble = p->nibble;
-    float *scale = (float *)(void *)(base + n * PLANES * units * UNIT), *sum = scale + n * units;
+    const block_strides by = strides_of(p, n);
+    float *scale = (float *)(void *)(base + units * by.unit), *sum = scale + n * units;
     for (int64_t u = 0; u < units; u++)
         for (int64_t i = i0; i < i1; i++) {
-            int8_t planes[2][64];
+            int8_t planes[2][64], halves[64];
             float spare[64], ordered[64];
             const float *columns = unit_columns(p, x[i], u, spare);
-            if (nibble) {
+            if (nibble && !SQUARES) {
                 for (int c = 0; c < UNIT; c += ORDERED) vf_order_columns(columns + c, ordered + c);
                 columns = ordered;
             }
             quantize_unit(columns, UNIT, PLANES, planes, &scale[u * n + i], &sum[u * n + i]);
-            uint8_t *out = base + 4 * (u * (PLANES * UNIT / 4) * n + i);
-            for (int k = 0; k < PLANES; k++)
-                for (int w = 0; w < UNIT / 4; w++, out += 4 * n) memcpy(out, planes[k] + 4 * w, 4);
+            for (int k = 0; k < PLANES; k++) {
+                const int8_t *bytes = planes[k];
+                if (nibble && SQUARES) {
+                    split_even_odd(bytes, UNIT, halves, halves + UNIT / 2);
+                    bytes = halves;
+                }
+                uint8_t *out = base + u * by.unit + k * by.plane + 4 * i;
+                for (int w = 0; w < UNIT / 4; w++, out += by.word) memcpy(out, bytes + 4 * w, 4);
+            }
         }
 }
-#endif
 
 static void prepare_int_block(const act_plan *p, const float *const *x, uint8_t *base, int64_t n, int64_t i0, int64_t i1)
 {
@@ -267,7 +266,7 @@ static void prepare_tokens(const act_plan *p, const float *x, int64_t x_stride, 
         const int64_t i0 = begin - b.first, i1 = (end < b.first + b.n ? end : b.first + b.n) - b.first;
         const float *columns[BLOCK_ROOM];
         for (int64_t i = i0; i < i1; i++) columns[i] = x + (rows ? rows[b.first + i] : b.first + i) * x_stride;
-        uint8_t *at = base + b.first * p->token_bytes;
+        uint8_t *at = base + b.first * p->block_bytes;
         if (p->integer) prepare_int_block(p, columns, at, b.n, i0, i1);
         else prepare_f32_block(p, columns, at, b.n, i0, i1);
         begin = b.first + i1;

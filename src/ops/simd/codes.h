@@ -12,8 +12,6 @@
 
 #include "ops/simd/tile.h"
 
-enum { SLAB = 32 * BLOCK_MAX }; /* tokens whose results of LANES rows are collected */
-
 typedef struct code_tile {
     _Alignas(64) uint8_t codes[PANEL * LANES];
     _Alignas(64) float scale[PANEL / 32 * LANES], bias[PANEL / 32 * LANES]; /* [unit][row] */

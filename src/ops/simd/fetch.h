@@ -1,15 +1,14 @@
 /* ops/simd/fetch.h -- asking for weights before they are read.
  *
  * What a core can have on its way from memory is limited, and how much of it some processors ask for by themselves depends
- * on how many pages they see being read: while a kernel computes, one stream gets half of what memory gives, eight get all
+ * on how many pages they see being read: while a kernel computes, one stream gets two thirds of what eight get
  * (bench/results/cpu.md).  So a block of FETCH_BLOCK bytes is asked for in eight stripes side by side. */
 #ifndef MOX_OPS_SIMD_FETCH_H
 #define MOX_OPS_SIMD_FETCH_H
 
-#include "ops/simd/level.h"
+#include "ops/simd/inline.h"
 
-#define LINE 64
-enum { STRIPES = 8, FETCH_BLOCK = 32768 };
+enum { LINE = 64, STRIPES = 8, FETCH_BLOCK = 32768 };
 
 /* A stretch of memory, in the order in which its lines are asked for, and then the beginning of another. */
 typedef struct fetching {
@@ -50,8 +49,9 @@ static inline fetching fetch_behind(const uint8_t *at, const uint8_t *end, const
 static inline void fetch_turn(fetching *f)
 {
     f->left = STRIPES;
-    f->first += f->stripe ? LINE : 0;
-    if (f->first >= f->behind && f->stripe) fetch_block(f, f->first + (STRIPES - 1) * f->stripe);
+    if (f->stripe == 0) return;
+    f->first += LINE;
+    if (f->first >= f->behind) fetch_block(f, f->first + (STRIPES - 1) * f->stripe);
     else f->line = f->first;
 }
 

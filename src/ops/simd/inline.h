@@ -15,4 +15,8 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #endif
 
+/* Into the nearest cache, and into the next one. */
+ALWAYS_INLINE void prefetch_first(const void *p) { __builtin_prefetch(p, 0, 3); }
+ALWAYS_INLINE void prefetch_second(const void *p) { __builtin_prefetch(p, 0, 2); }
+
 #endif

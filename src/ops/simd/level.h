@@ -11,7 +11,8 @@
  *   FEW_WHOLE     tokens that dot products take when activations are whole numbers: for more, tiles are
  *                 worth filling; FEW_MAX (acts.h) at most, and with mox_kern.by_rows and 4 bits
  *   BLOCK_MAX     tokens that meet LANES rows at a time, 4 or 12
- *   SQUARES       whether squares of bytes are multiplied at a time (square.h), and so whole numbers of several tokens
+ *   SQUARES       whether squares of bytes are multiplied at a time (square.h), and so whole numbers of several tokens;
+ *                 the family then gives what x86/squares.h has
  *   DOT_ANY       vi_dot takes all unsigned bytes, not only those below 128
  *   DOT_ADDS      vi_dot adds to its sum in the same instruction, so that rows had better take turns (rows.h)
  *   SHARE, KCOLS  a vector has KCOLS columns of each of SHARE queries side by side (online.h),
@@ -26,10 +27,6 @@
 #else
 #include "ops/arm/level.h"
 #endif
-
-/* Into the nearest cache, and into the next one. */
-ALWAYS_INLINE void prefetch_first(const void *p) { __builtin_prefetch(p, 0, 3); }
-ALWAYS_INLINE void prefetch_second(const void *p) { __builtin_prefetch(p, 0, 2); }
 
 /* A square of LANES x LANES words of 32 bits: fours of rows within their quads of lanes, then
  * the quads. */

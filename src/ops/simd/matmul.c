@@ -2,7 +2,7 @@
  *
  * Activations are prepared once per call (acts.h); then every range of rows is
  * computed on its own: by dot products in file order for a few tokens (rows.h), by
- * tiles or squares for many (tile.h, square.h).  A group whose gate and up would need activations prepared
+ * tiles or squares for many (codes.h, square.h).  A group whose gate and up would need activations prepared
  * in different ways falls back to the reference. */
 #include "base/size.h"
 #include "ops/kern.h"
@@ -16,8 +16,9 @@
 #include <assert.h>
 
 enum {
-    ROW_CHUNK = 768,       /* rows of gate, then of up: long runs of each */
-    PASS_ROWS = 16         /* rows that stay in the first cache while passes follow each other */
+    ROW_CHUNK = 768,      /* rows of gate, then of up: long runs of each */
+    PASS_ROWS = 16,       /* rows that stay in the first cache while passes follow each other */
+    SLAB = 32 * BLOCK_MAX /* tokens whose results of LANES rows are collected */
 };
 
 /* One matrix and the prepared activations of the tokens that meet it. */
@@ -30,7 +31,7 @@ typedef struct product {
     bool few;      /* are_few: which arrangement acts is in */
     bool fetched;  /* the first tile of the range was asked for already */
     rows_at after; /* what is read after the range */
-    fetching *ahead; /* squares: how far fetching is */
+    fetching ahead; /* squares: how far fetching is */
 } product;
 
 /* ---- few tokens ---- */
@@ -134,6 +135,14 @@ static dot_rows *choose_dot(const act_plan *p, bool plain, bool short_rows, int6
     return nibbles[planes][plain][short_rows][n - 1];
 }
 
+/* Rows [begin, end) behind their first FETCH_BLOCK, and those of what is read next. */
+static fetching fetch_rows(const mox_mat *m, int64_t begin, int64_t end, const uint8_t *then)
+{
+    const int64_t row_bytes = mox_mat_row_bytes(&m->layout, m->cols);
+    const uint8_t *from = m->w + begin * row_bytes, *to = m->w + end * row_bytes;
+    return fetch_behind(to - from > FETCH_BLOCK ? from + FETCH_BLOCK : to, to, then);
+}
+
 /* out[t * ROW_CHUNK + row - begin] for rows [begin, end), at most ROW_CHUNK, and t < n <=
  * FEW_MAX: a few rows at a time, up to four tokens at a time.  then: what is read next. */
 static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_at *then, float *out)
@@ -149,13 +158,15 @@ static void few_tokens(const product *x, int64_t begin, int64_t end, const rows_
         prefetch_second(then->scales + i);
         prefetch_second(then->biases + i);
     }
-    fetching fetch = fetch_behind(x->m->w + mox_min_i64(begin * in.row_bytes + FETCH_BLOCK, end * in.row_bytes), x->m->w + end * in.row_bytes, then->w);
+    const bool stripes = x->p.stripes && x->n > 1;
+    fetching fetch;
+    if (stripes) fetch = fetch_rows(x->m, begin, end, then->w);
     for (int64_t r0 = begin; r0 < end; r0 += step) {
         const int64_t r1 = r0 + step < end ? r0 + step : end;
         in.then = r1 < end ? x->m->w + r1 * in.row_bytes : then->w;
         for (int64_t t = 0, n; t < x->n; t += n) {
             n = mox_ceil_div(x->n - t, mox_ceil_div(x->n - t, PASS)); /* passes of even size */
-            in.fetch = x->p.stripes && n > 1 && t == 0 ? &fetch : NULL;
+            in.fetch = stripes && t == 0 ? &fetch : NULL;
             for (int64_t i = 0; i < n; i++) in.token[i] = x->acts + (x->token ? x->token[t + i] : t + i) * x->p.token_bytes;
             choose_dot(&x->p, plain, in.row_bytes <= SHORT_ROW && !x->p.by_rows, n)(&in, r0, r1, out + t * ROW_CHUNK + r0 - begin);
         }
@@ -214,17 +225,16 @@ static next_tile tile_at(const product *x, int64_t row)
                        .unit_bytes = LANES * row_bytes / x->p.units, .unit_scales = LANES * scale_bytes / x->p.units};
 }
 
-/* Asks for the first tile of rows [begin, end) all at once, unless the range before has; *ahead: what squares ask for. */
-static void fetch_first(product *x, int64_t begin, int64_t end, fetching *ahead)
+/* Asks for the first tile of rows [begin, end) all at once, unless the range before has; squares ask for the others. */
+static void fetch_first(product *x, int64_t begin, int64_t end)
 {
+    if (!x->p.integer) return;
+    if (SQUARES) x->ahead = fetch_rows(x->m, begin, end, x->after.w);
+    if (x->fetched) return;
     if (SQUARES) {
-        const int64_t row_bytes = mox_mat_row_bytes(&x->m->layout, x->m->cols);
-        const uint8_t *from = x->m->w + begin * row_bytes, *to = x->m->w + end * row_bytes;
-        for (int64_t at = 0; x->p.integer && !x->fetched && at < FETCH_BLOCK && at < to - from; at += LINE) prefetch_second(from + at);
-        *ahead = fetch_behind(to - from > FETCH_BLOCK ? from + FETCH_BLOCK : to, to, x->after.w);
-        x->ahead = ahead;
+        const int64_t row_bytes = mox_mat_row_bytes(&x->m->layout, x->m->cols), n = mox_min_i64(FETCH_BLOCK, (end - begin) * row_bytes);
+        for (int64_t at = 0; at < n; at += LINE) prefetch_second(x->m->w + begin * row_bytes + at);
     }
-    if (!x->p.integer || x->fetched) return;
     const next_tile first = tile_at(x, begin);
     for (int64_t u = 0; u < x->p.units; u++) fetch_unit(&first, u);
 }
@@ -243,7 +253,7 @@ static next_tile tile_after(const product *x, int64_t row, bool last)
 
 #if SQUARES
 /* At most BLOCKS of them. */
-static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
+static void tile_blocks(product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
 {
     const act_plan *p = &x->p;
     const next_tile next = tile_after(x, row, last);
@@ -259,18 +269,18 @@ static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last
             const int64_t span = mox_min_i64(SPAN, n_units - u);
             for (int64_t k = 0; k < span; k++) {
                 fill_square(&rows, p->unit, (u0 + u + k) * p->unit, tile->codes + k * LANES * p->unit);
-                for (int line = 0; b0 == 0 && line < filling; line++) fetch_line(x->ahead);
+                for (int line = 0; b0 == 0 && line < filling; line++) fetch_line(&x->ahead);
             }
             for (int64_t i = b0; i < b1; i++) {
                 const block b = block_at(p, x->n, i);
-                square_fetch fetch = {.codes = i == 0 ? x->ahead : NULL, .multiplying = multiplying, .adding = adding, .words = p->unit / 4,
+                square_fetch fetch = {.codes = i == 0 ? &x->ahead : NULL, .multiplying = multiplying, .adding = adding, .words = p->unit / 4,
                                       .next = i == 0 && next.scales ? &next : NULL};
                 if (b1 - b0 > 1) { /* one alone stays in the first cache */
                     const block c = block_at(p, x->n, i + 1 < b1 ? i + 1 : b0);
                     const int64_t unit = u0 + u + (i + 1 < b1 ? 0 : SPAN);
-                    fetch.acts = x->acts + c.first * p->token_bytes + unit * p->unit / 4 * square_row_bytes(p, c.n);
+                    fetch.acts = x->acts + c.first * p->block_bytes + unit * strides_of(p, c.n).unit;
                 }
-                const uint8_t *acts = x->acts + b.first * p->token_bytes;
+                const uint8_t *acts = x->acts + b.first * p->block_bytes;
                 if (p->planes == 2) multiply_span(2, tile, p, acts, b.n, u0, u, span, &fetch, tile->totals[i - b0]);
                 else multiply_span(1, tile, p, acts, b.n, u0, u, span, &fetch, tile->totals[i - b0]);
             }
@@ -284,7 +294,7 @@ static void tile_blocks(const product *x, int64_t row, int64_t n_rows, bool last
     }
 }
 
-static void tile_codes(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
+static void tile_codes(product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
 {
     for (int64_t i = b0; i < b1; i += BLOCKS) tile_blocks(x, row, n_rows, last, i, mox_min_i64(i + BLOCKS, b1), tile, to);
 }
@@ -294,7 +304,7 @@ static void multiply_block(const product *x, const code_tile *tile, filling *f, 
                            const next_tile *next, bool add, float *const *y)
 {
     const act_plan *p = &x->p;
-    const uint8_t *acts = x->acts + b.first * p->token_bytes;
+    const uint8_t *acts = x->acts + b.first * p->block_bytes;
 #define CALL_KIND(NT, KIND)                                                                         \
     if (p->planes == 2) multiply_codes(NT, 2, KIND, tile, f, p, acts, u0, n_units, next, add, y);   \
     else multiply_codes(NT, 1, KIND, tile, f, p, acts, u0, n_units, next, add, y)
@@ -350,7 +360,7 @@ static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, 
         fill_f32(&tile, x->m, row, n_rows, col, n);
         for (int64_t i = b0; i < b1; i++) {
             const block b = block_at(&x->p, x->n, i);
-            const float *acts = (const float *)(const void *)(x->acts + b.first * p->token_bytes) + col * b.n;
+            const float *acts = (const float *)(const void *)(x->acts + b.first * p->block_bytes) + col * b.n;
             float *places[BLOCK_ROOM];
             find_places(to, b, places);
 #define CALL(NT) multiply_f32(NT, &tile, acts, n, col > 0, places)
@@ -360,10 +370,22 @@ static void tile_f32(const product *x, int64_t row, int64_t n_rows, int64_t b0, 
     }
 }
 
-/* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows), the last of their range or not. */
-static void many_tokens(const product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
+/* A sum of no columns. */
+static void tile_nothing(const product *x, int64_t b0, int64_t b1, const tile_out *to)
 {
-    if (x->p.integer) tile_codes(x, row, n_rows, last, b0, b1, tile, to);
+    for (int64_t i = b0; i < b1; i++) {
+        const block b = block_at(&x->p, x->n, i);
+        float *places[BLOCK_ROOM];
+        find_places(to, b, places);
+        for (int64_t t = 0; t < b.n; t++) memset(places[t], 0, LANES * sizeof *places[t]);
+    }
+}
+
+/* LANES results of the tokens of blocks [b0, b1), for rows [row, row + n_rows), the last of their range or not. */
+static void many_tokens(product *x, int64_t row, int64_t n_rows, bool last, int64_t b0, int64_t b1, code_tile *tile, const tile_out *to)
+{
+    if (x->p.cols == 0) tile_nothing(x, b0, b1, to);
+    else if (x->p.integer) tile_codes(x, row, n_rows, last, b0, b1, tile, to);
     else tile_f32(x, row, n_rows, b0, b1, to);
 }
 
@@ -403,8 +425,7 @@ static void product_rows(product *x, const target *to, int64_t begin, int64_t en
     const bool has_bias = to->bias && to->bias->type != MOX_DT_NONE;
     code_tile tile;
     open_tile(&tile);
-    fetching ahead;
-    fetch_first(x, begin, end, &ahead);
+    fetch_first(x, begin, end);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = mox_min_i64(LANES, end - row);
         if (n_rows == LANES && !has_bias) {
@@ -452,9 +473,8 @@ static void gate_up_rows(product *gate, product *up, const target *to, int64_t b
     float g[SLAB * LANES], u[SLAB * LANES];
     code_tile tile;
     open_tile(&tile);
-    fetching ahead[2];
-    fetch_first(gate, begin, end, &ahead[0]);
-    fetch_first(up, begin, end, &ahead[1]);
+    fetch_first(gate, begin, end);
+    fetch_first(up, begin, end);
     for (int64_t row = begin; row < end; row += LANES) {
         const int64_t n_rows = end - row < LANES ? end - row : LANES;
         for (int64_t b0 = 0; b0 < n_blocks; b0 += slab) {

@@ -19,7 +19,7 @@ enum {
  * of a block one after the other.  Four short rows make a block that fits the first cache.
  * Long rows gain nothing from a prefetch into that one, at any distance: it seems that too
  * few lines can be on their way there.  They are taken by twos, into the second cache.
- * That is so on Zen 4; Zen 5 and a Xeon of 2024 are fastest with one row after the other, short or long, into the second
+ * That is so on Zen 4; Zen 5 and a Xeon with AMX are fastest with one row after the other, short or long, into the second
  * cache (mox_kern.by_rows, bench/results/cpu.md). */
 ALWAYS_INLINE int64_t fetch_distance(const int RB) { return RB == 4 ? 4 * SHORT_ROW : 8192; }
 ALWAYS_INLINE void prefetch_rows(const int RB, const uint8_t *ahead)

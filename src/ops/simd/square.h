@@ -14,15 +14,14 @@
 
 enum {
     SPAN = 8,
-    BLOCKS = 64, /* that meet a tile while its totals are kept */
-    SLAB = 384   /* tokens whose results of LANES rows are collected */
+    BLOCKS = 64 /* that meet a tile while its totals are kept */
 };
 
 typedef struct code_tile {
     _Alignas(64) uint8_t codes[SPAN * LANES * 64]; /* [unit][row][column] */
     _Alignas(64) float scale[PANEL / 32 * LANES], bias[PANEL / 32 * LANES]; /* [unit][row] */
     _Alignas(64) int32_t sums[SPAN][SQUARE_SUMS];
-    _Alignas(64) float totals[BLOCKS][SQUARE_SUMS]; /* of a block: [row][lane] */
+    _Alignas(64) float totals[BLOCKS][SQUARE_SUMS]; /* of a block: as add_unit has them */
     squares_shape shape;
 } code_tile;
 
@@ -127,12 +126,12 @@ ALWAYS_INLINE void fetch_with_unit(const square_fetch *f, int64_t u, int64_t i)
 ALWAYS_INLINE void multiply_span(const int PLANES, code_tile *tile, const act_plan *p, const uint8_t *acts, int64_t n, int64_t u0, int64_t u,
                                  int64_t span, const square_fetch *fetch, float *totals)
 {
-    const int64_t row_bytes = square_row_bytes(p, n);
-    const float *scale = (const float *)(const void *)(acts + p->units * p->unit / 4 * row_bytes) + u0 * n, *sum = scale + p->units * n;
-    squares_begin(&tile->shape, p->unit, row_bytes / 4);
+    const block_strides by = strides_of(p, n);
+    const float *scale = (const float *)(const void *)(acts + p->units * by.unit) + u0 * n, *sum = scale + p->units * n;
+    squares_begin(&tile->shape, p->unit, by.word / 4);
     for (int64_t i = 0; i < span; i += 2) {
-        const uint8_t *lanes = acts + (u0 + u + i) * p->unit / 4 * row_bytes;
-        squares_multiply(&tile->shape, tile->codes + i * LANES * p->unit, lanes, row_bytes, i + 1 < span, tile->sums + i);
+        const uint8_t *lanes = acts + (u0 + u + i) * by.unit;
+        squares_multiply(&tile->shape, tile->codes + i * LANES * p->unit, lanes, by.word, i + 1 < span, tile->sums + i);
         for (int k = 0; fetch->codes && k < 2 * fetch->multiplying; k++) fetch_line(fetch->codes);
     }
     vf acc[LANES];

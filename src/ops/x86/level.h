@@ -233,6 +233,9 @@ enum { LANES = 16, VBYTES = 64, CHAINS = 16, ROW_BLOCK = 4, ROWS_OF_TWO = 4, ROW
 enum { DOT_ADDS = MOX_LEVEL >= 3 };
 #define BLOCK_MAX 12
 #define SQUARES (MOX_LEVEL >= 4)
+#if SQUARES
+#include "ops/x86/squares.h"
+#endif
 
 ALWAYS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 ALWAYS_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }

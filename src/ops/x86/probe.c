@@ -6,9 +6,6 @@
 #include "ops/x86/probe.h"
 
 #include "ops/simd/read.h"
-#if MOX_LEVEL == 4
-#include "ops/x86/squares.h"
-#endif
 
 enum { SUMS = 12 };
 
