@@ -77,6 +77,25 @@ static bool is_emulated(int level)
 #endif
 }
 
+/* Whether the kernel is that of the level below, where it is checked: all of amx but its products. */
+static bool is_inherited(const ck_op *op, int level)
+{
+#if defined(__x86_64__)
+#define NAME(kernel) #kernel,
+    static const char *const kernels[] = {MOX_SIMD_LIST(NAME) NULL}, *const own[] = {MOX_SQUARES_LIST(NAME) NULL};
+#undef NAME
+    if (strcmp(mox_isa_name(level), "amx") != 0) return false;
+    for (const char *const *name = own; *name; name++)
+        if (strcmp(*name, op->name) == 0) return false;
+    for (const char *const *name = kernels; *name; name++)
+        if (strcmp(*name, op->name) == 0) return true;
+#else
+    (void)op;
+    (void)level;
+#endif
+    return false;
+}
+
 static void init_kernels(mox_kern *k, int level)
 {
     mox_kern_init(k, level);
@@ -140,7 +159,7 @@ static void check_level(int level)
 {
     for (int t = 0; t < N_TABLES; t++)
         for (const ck_op *op = tables[t]; op->name; op++) {
-            if (!wanted(op)) continue;
+            if (!wanted(op) || is_inherited(op, level)) continue;
             if (!mox_isa_available(level) && !is_emulated(level)) {
                 n_skipped++;
                 continue;
