@@ -29,7 +29,7 @@ int64_t mox_matmul_grain(const mox_mat *w, int64_t tokens)
     return (mox_max_i64(rows, 1) + 15) / 16 * 16;
 }
 
-/* Tokens that one thread prepares at a time: neighbours, because those of one block (of 12, or of 8 or 16) share cache
+/* Tokens that one thread prepares at a time: neighbours, because those of one block (of 4, 8, 12 or 16) share cache
  * lines. */
 static int64_t prepare_grain(int64_t n) { return n < 192 ? 12 : 96; }
 

@@ -77,7 +77,7 @@ static bool is_emulated(int level)
 #endif
 }
 
-/* Whether the kernel is that of the level below, where it is checked: all of amx but its products. */
+/* Whether the kernel is that of the level below, and is checked there alone: all of amx but its products. */
 static bool is_inherited(const ck_op *op, int level)
 {
 #if defined(__x86_64__)

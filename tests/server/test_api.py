@@ -592,6 +592,14 @@ def test_codex():
         assert reply["status"] == "incomplete" and reply["incomplete_details"]["reason"] == "max_output_tokens"
 
 
+def test_no_template():
+    with tempfile.TemporaryDirectory() as folder, Server(model=changed_demo(folder, tokenizer_config=lambda c: c.pop("chat_template"))) as s:
+        for path, field in [("/v1/chat/completions", "messages"), ("/v1/responses", "input")]:
+            status, _, answer = s.post(path, {field: QUESTION, "max_tokens": 1} if field == "messages" else {field: QUESTION})
+            said = answer["error"]["message"]
+            assert status == 400 and said.startswith(f"{field}: this model has no chat template"), (path, status, answer)
+
+
 def test_responses_are_true():
     """A response says how it was asked for, which item the limit cut, and what went wrong."""
     tools = [FLAT_WEATHER, {"type": "web_search"}]
@@ -647,11 +655,6 @@ def test_responses_are_true():
             expected = [("function_call", "completed"), ("message", "incomplete")]
             assert sorted((item["type"], item["status"]) for item in whole) == expected, whole
             assert [(item["type"], item["status"]) for item in streamed] == expected, streamed
-    with tempfile.TemporaryDirectory() as folder, Server(model=changed_demo(folder, tokenizer_config=lambda c: c.pop("chat_template"))) as s:
-        for path, field in [("/v1/chat/completions", "messages"), ("/v1/responses", "input")]:
-            status, _, answer = s.post(path, {field: QUESTION, "max_tokens": 1} if field == "messages" else {field: QUESTION})
-            said = answer["error"]["message"]
-            assert status == 400 and said.startswith(f"{field}: this model has no chat template"), (path, status, answer)
     with tempfile.TemporaryDirectory() as folder, Server(model=broken_demo(folder)) as s:
         events = s.stream("/v1/responses", body)
         failed = events[-1][1]["response"]

@@ -86,7 +86,7 @@ static void assert_same(const listener *a, const listener *b)
     assert_int_equal(a->stop, b->stop);
 }
 
-/* Alone and beside 3 and 8 others, at temperature 0 and 1: the same tokens, and logprobs with the
+/* Alone and beside 3 and MOST_OTHERS others, at temperature 0 and 1: the same tokens, and logprobs with the
  * same bytes, which show every difference of the logits. */
 static void test_others_do_not_matter(void **state)
 {

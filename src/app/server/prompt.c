@@ -380,7 +380,7 @@ mox_status mox_ask_render(const mox_ask *a, const mox_server *s, mox_asked *out,
     message_list l = {0};
     rendering r = {.ask = a, .server = s, .list = &l};
     const mox_json_text messages = {mox_writer_text(&a->messages.w), a->messages.w.n};
-    mox_status status = MOX_OK;
+    mox_status status;
     if (!s->session.chat)
         status = mox_fail(err, MOX_E_ARG, "messages: this model has no chat template; use /v1/completions, or start the "
                                           "server with --template");

@@ -45,7 +45,7 @@ static inline fetching fetch_behind(const uint8_t *at, const uint8_t *end, const
     return f;
 }
 
-/* The next lines of all stripes come after those that were asked for.  At the end: the last ones again. */
+/* The next lines of all stripes come after those that were asked for.  At the end: the line behind it, again and again. */
 static inline void fetch_turn(fetching *f)
 {
     f->left = STRIPES;

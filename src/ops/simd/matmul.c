@@ -2,7 +2,7 @@
  *
  * Activations are prepared once per call (acts.h); then every range of rows is
  * computed on its own: by dot products in file order for a few tokens (rows.h), by
- * tiles or squares for many (codes.h, square.h).  A group whose gate and up would need activations prepared
+ * tiles or squares for many (tile.h, codes.h, square.h).  A group whose gate and up would need activations prepared
  * in different ways falls back to the reference. */
 #include "base/size.h"
 #include "ops/kern.h"
@@ -228,7 +228,7 @@ static next_tile tile_at(const product *x, int64_t row)
 /* Asks for the first tile of rows [begin, end) all at once, unless the range before has; squares ask for the others. */
 static void fetch_first(product *x, int64_t begin, int64_t end)
 {
-    if (!x->p.integer) return;
+    if (!x->p.integer || x->p.cols == 0) return;
     if (SQUARES) x->ahead = fetch_rows(x->m, begin, end, x->after.w);
     if (x->fetched) return;
     if (SQUARES) {
