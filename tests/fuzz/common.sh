@@ -31,8 +31,8 @@ parser_of() {
     esac
 }
 
-# What libFuzzer is told for a target alone.  A search for leaks after some inputs stops all threads, which can hang, and
-# takes what a thread is just about to free for lost: where others run, there is only the search at the end.
+# What libFuzzer is told for a target alone.  A search for leaks after some inputs stops all threads, and may hang in that
+# or take what a thread is just about to free for lost: where others run, there is only the search at the end.
 flags_of() {
     if [ "$1" = http ]; then echo -detect_leaks=0; fi
 }

@@ -18,7 +18,7 @@ static const char *const model_dirs[] = {SOURCE_ROOT "/tests/data/models/demo-qw
                                          SOURCE_ROOT "/tests/data/models/demo-qwen3-moe",
                                          SOURCE_ROOT "/tests/data/models/demo-deepseek-v3"};
 enum { N_MODELS = sizeof model_dirs / sizeof *model_dirs, N_CTX = 512 };
-#ifdef __SANITIZE_THREAD__ /* a hundredth as fast: those of attention alone and a recurrent one, whose threads do all that others' do */
+#ifdef __SANITIZE_THREAD__ /* some fifty times as slow: a model of attention alone and a recurrent one */
 enum { N_TRIED = 2, MOST_OTHERS = 3 };
 #else
 enum { N_TRIED = N_MODELS, MOST_OTHERS = 8 };
